@@ -1,0 +1,89 @@
+"""Lines of JSON on disk: appended whole, read as a stream, torn ends survived."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class JsonlError(ValueError):
+    """A line that is not JSON; the message names file and line."""
+
+
+def append(path: Path, value: Any) -> None:
+    """Append one value as a line, in a single write that reaches the disk before it returns.
+
+    A torn last line, left by a process killed while it wrote, is cut off first. Text is
+    escaped to ASCII, so lone surrogates and control characters survive.
+
+    Raises:
+        OSError: the folder is read-only or the disk is full; the file then ends as it did.
+    """
+    line = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+    with path.open("ab") as file:
+        end = _mend(path)
+        file.truncate(end)
+        try:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.truncate(path, end)
+            raise
+
+
+def read(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (line number, value); a last line without its newline is a torn write and is left out.
+
+    Raises:
+        JsonlError: any other line that is not JSON, an empty line included.
+        OSError: the file cannot be opened.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield number, json.loads(line)
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise JsonlError(f"{path}:{number}: not a line of JSON ({error})") from None
+
+
+def write(path: Path, values: list[Any]) -> None:
+    """Write a whole file of lines, in place of what was there, or leave that as it is."""
+    text = "".join(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n" for value in values)
+    replace(path, text.encode("utf-8"))
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put `content` in place of a file in one step: readers see the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _mend(path: Path) -> int:
+    """Where the last whole line of a file ends, in bytes."""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        position = file.tell()
+        while position > 0:
+            step = min(position, 1 << 16)
+            file.seek(position - step)
+            block = file.read(step)
+            found = block.rfind(b"\n")
+            if found >= 0:
+                return position - step + found + 1
+            position -= step
+        return 0

@@ -1,0 +1,170 @@
+"""Drives many agents at once over one engine and one environment.
+
+`Episode` is one agent at work: it holds what the agent waits for and writes each model
+call on the record. `rollout` runs episodes in lockstep: it collects every pending model
+call of the batch, asks the engine once, sends the replies back, then does the same with
+actions. An episode that ends makes room for the next task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from memsearcher.agents.protocol import Act, Agent, Generate, Reply
+from memsearcher.engines.protocol import Engine, EngineFailure, Request, Sampling
+from memsearcher.environments.protocol import ActRequest, Environment, EnvironmentFailure
+from memsearcher.trajectory import Call, Observation, Segment, Task, Trajectory
+
+CUT_EVENTS = {"question": "question_cut", "memory": "memory_cut", "observation": "passage_cut"}
+
+
+class Episode:
+    """One agent at work on one task.
+
+    `pending` is what the agent waits for, None once it has ended. Whatever goes wrong in it,
+    a failed call or an exception of the agent, becomes `trajectory.error`.
+    """
+
+    def __init__(self, agent: Agent, task: Task, sample: int = 0, seed: int = 0) -> None:
+        self.trajectory = Trajectory(task, agent.name, agent.limits, sample, seed)
+        self.pending: Generate | Act | None = None
+        self._play = agent.play(self.trajectory)
+        self._started = time.perf_counter()
+        self._resume(None)
+
+    @property
+    def request(self) -> Request:
+        """The pending model call. Its seed depends on task, sample and call alone."""
+        assert isinstance(self.pending, Generate)
+        trajectory = self.trajectory
+        number = sum(1 for _ in trajectory.calls)
+        seed = call_seed(trajectory.seed or 0, trajectory.id, number)
+        return Request(self.pending.talk, self.pending.limit, self.pending.stop, seed)
+
+    def send(self, answer: Reply | Observation | EngineFailure | EnvironmentFailure) -> None:
+        """Answer what is pending and let the agent go on to its next wish."""
+        if isinstance(answer, Exception):
+            self._end(answer)
+            return
+        if isinstance(answer, Reply):
+            self._record(answer)
+        self._resume(answer)
+
+    def _record(self, reply: Reply) -> None:
+        """Append the reply to its conversation and the call to its turn."""
+        assert isinstance(self.pending, Generate)
+        talk, turn = self.pending.talk, self.trajectory.turns[-1]
+        earlier = max((call.segment + 1 for call in turn.calls if self._is_in(call, talk)), default=0)
+        for segment in talk.segments[earlier:]:
+            if segment.dropped:
+                turn.event(CUT_EVENTS[segment.part], f"{segment.dropped} tokens left out")
+        conversation = next(i for i, each in enumerate(self.trajectory.conversations) if each is talk)
+        call = Call(
+            self.pending.purpose,
+            conversation,
+            len(talk.segments),
+            reply.finish,
+            reply.context_tokens,
+            reply.sampled_tokens,
+        )
+        turn.calls.append(call)
+        talk.segments.append(
+            Segment(
+                "assistant", "reply", reply.text, reply.token_ids, reply.logprobs, trained=reply.token_ids is not None
+            )
+        )
+
+    def _is_in(self, call: Call, talk: object) -> bool:
+        return self.trajectory.conversations[call.conversation] is talk
+
+    def _resume(self, answer: Reply | Observation | None) -> None:
+        try:
+            self.pending = self._play.send(answer)
+        except StopIteration:
+            self._end(None)
+        except Exception as error:  # noqa: BLE001 - one trajectory's error is its own and goes on its record
+            self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        self._play.close()
+        self.pending = None
+        self.trajectory.seconds = time.perf_counter() - self._started
+        if error:
+            self.trajectory.error = describe(error)
+
+
+def rollout(
+    agent: Agent,
+    environment: Environment,
+    engine: Engine,
+    tasks: Iterable[Task],
+    *,
+    sampling: Sampling | None = None,
+    samples: int = 1,
+    seed: int = 0,
+    width: int = 32,
+) -> Iterator[Trajectory]:
+    """Attempt every task `samples` times and yield each trajectory as it ends.
+
+    Args:
+        agent, environment, engine: who decides, acts and writes.
+        tasks: read as they are needed; may be a stream.
+        sampling: greedy where it is None.
+        samples: attempts at each task (the G of GRPO), numbered from 0.
+        seed: with the task's id, the sample and the call it seeds every draw.
+        width: episodes at work at the same time.
+
+    Trajectories come in the order in which they end. What has been yielded is the caller's:
+    stopping the iteration, or Ctrl-C, loses only those still at work.
+    """
+    sampling = sampling or Sampling()
+    bound = {**agent.fingerprint, **engine.fingerprint, **environment.fingerprint}
+    waiting = ((task, sample) for task in tasks for sample in range(samples))
+    at_work: list[Episode] = []
+    while True:
+        for task, sample in islice(waiting, width - len(at_work)):
+            at_work.append(Episode(agent, task, sample, seed))
+            at_work[-1].trajectory.provenance = bound
+        if not at_work:
+            return
+        generate_pending(at_work, engine, sampling)
+        act_pending(at_work, environment)
+        yield from (episode.trajectory for episode in at_work if episode.pending is None)
+        at_work = [episode for episode in at_work if episode.pending is not None]
+
+
+def generate_pending(episodes: Sequence[Episode], engine: Engine, sampling: Sampling) -> None:
+    """One engine call for all episodes that wait for the model."""
+    asking = [episode for episode in episodes if isinstance(episode.pending, Generate)]
+    if asking:
+        replies = engine.generate([episode.request for episode in asking], sampling)
+        for episode, reply in zip(asking, replies, strict=True):
+            episode.send(reply)
+
+
+def act_pending(episodes: Sequence[Episode], environment: Environment) -> None:
+    """One environment call for all episodes that wait for an action."""
+    acting = [(episode, episode.pending) for episode in episodes if isinstance(episode.pending, Act)]
+    if acting:
+        requests = [ActRequest(each.trajectory.id, each.trajectory.task, act.action) for each, act in acting]
+        for (episode, _), seen in zip(acting, environment.act(requests), strict=True):
+            episode.send(seen)
+
+
+def call_seed(seed: int, trajectory: str, call: int) -> int:
+    """A 63-bit seed for one model call, the same on every machine and in every batch."""
+    digest = hashlib.sha256(f"{seed}\0{trajectory}\0{call}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def describe(error: BaseException) -> str:
+    """An error and its causes in one line."""
+    parts = []
+    current: BaseException | None = error
+    while current:
+        parts.append(f"{type(current).__name__}: {current}")
+        current = current.__cause__
+    return " <- ".join(parts)
