@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from memsearcher.agents.protocol import Act, Agent, Generate, Reply
@@ -28,8 +28,10 @@ class Episode:
     a failed call or an exception of the agent, becomes `trajectory.error`.
     """
 
-    def __init__(self, agent: Agent, task: Task, sample: int = 0, seed: int = 0) -> None:
-        self.trajectory = Trajectory(task, agent.name, agent.limits, sample, seed)
+    def __init__(
+        self, agent: Agent, task: Task, sample: int = 0, seed: int = 0, provenance: dict[str, str] | None = None
+    ) -> None:
+        self.trajectory = Trajectory(task, agent.name, agent.limits, sample, seed, provenance=provenance or {})
         self.pending: Generate | Act | None = None
         self._play = agent.play(self.trajectory)
         self._started = time.perf_counter()
@@ -100,21 +102,20 @@ def rollout(
     agent: Agent,
     environment: Environment,
     engine: Engine,
-    tasks: Iterable[Task],
+    attempts: Iterable[tuple[Task, int]],
     *,
     sampling: Sampling | None = None,
-    samples: int = 1,
     seed: int = 0,
     width: int = 32,
 ) -> Iterator[Trajectory]:
-    """Attempt every task `samples` times and yield each trajectory as it ends.
+    """Make every attempt and yield each trajectory as it ends.
 
     Args:
         agent, environment, engine: who decides, acts and writes.
-        tasks: read as they are needed; may be a stream.
+        attempts: tasks with the number of the attempt (0 to G - 1 in a group of GRPO), read as
+            they are needed; may be a stream.
         sampling: greedy where it is None.
-        samples: attempts at each task (the G of GRPO), numbered from 0.
-        seed: with the task's id, the sample and the call it seeds every draw.
+        seed: with the task's id, the attempt and the call it seeds every draw.
         width: episodes at work at the same time.
 
     Trajectories come in the order in which they end. What has been yielded is the caller's:
@@ -122,27 +123,38 @@ def rollout(
     """
     sampling = sampling or Sampling()
     bound = {**agent.fingerprint, **engine.fingerprint, **environment.fingerprint}
-    waiting = ((task, sample) for task in tasks for sample in range(samples))
+    episodes = (Episode(agent, task, sample, seed, bound) for task, sample in attempts)
+    return drive(episodes, lambda waiting: generate_pending(waiting, engine, sampling), environment, width)
+
+
+def drive(
+    episodes: Iterable[Episode],
+    answer_calls: Callable[[Sequence[Episode]], None],
+    environment: Environment,
+    width: int,
+) -> Iterator[Trajectory]:
+    """Run episodes in lockstep, `width` at a time, and yield each trajectory as it ends.
+
+    `answer_calls` is given the episodes that wait for the model and sends each its reply.
+    """
+    coming = iter(episodes)
     at_work: list[Episode] = []
     while True:
-        for task, sample in islice(waiting, width - len(at_work)):
-            at_work.append(Episode(agent, task, sample, seed))
-            at_work[-1].trajectory.provenance = bound
+        at_work += islice(coming, width - len(at_work))
         if not at_work:
             return
-        generate_pending(at_work, engine, sampling)
+        if asking := [episode for episode in at_work if isinstance(episode.pending, Generate)]:
+            answer_calls(asking)
         act_pending(at_work, environment)
         yield from (episode.trajectory for episode in at_work if episode.pending is None)
         at_work = [episode for episode in at_work if episode.pending is not None]
 
 
-def generate_pending(episodes: Sequence[Episode], engine: Engine, sampling: Sampling) -> None:
+def generate_pending(asking: Sequence[Episode], engine: Engine, sampling: Sampling) -> None:
     """One engine call for all episodes that wait for the model."""
-    asking = [episode for episode in episodes if isinstance(episode.pending, Generate)]
-    if asking:
-        replies = engine.generate([episode.request for episode in asking], sampling)
-        for episode, reply in zip(asking, replies, strict=True):
-            episode.send(reply)
+    replies = engine.generate([episode.request for episode in asking], sampling)
+    for episode, reply in zip(asking, replies, strict=True):
+        episode.send(reply)
 
 
 def act_pending(episodes: Sequence[Episode], environment: Environment) -> None:

@@ -260,7 +260,7 @@ class Trajectory:
 
     @property
     def id(self) -> str:
-        return f"{self.task.id}#{self.sample}"
+        return attempt_id(self.task, self.sample)
 
     def begin_turn(self, memory: str | None = None) -> Turn:
         """Open the next turn; until it says otherwise, memory stays as it was."""
@@ -355,6 +355,11 @@ class Trajectory:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
             raise RecordError(f"field {place}: {first['msg']}") from None
+
+
+def attempt_id(task: Task, sample: int) -> str:
+    """The id of the trajectory of one attempt."""
+    return f"{task.id}#{sample}"
 
 
 @cache

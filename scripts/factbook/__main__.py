@@ -1,21 +1,20 @@
 """`python -m scripts.factbook [--package DIR] [--out data/factbook]`: builds the whole world."""
 
 import argparse
-import json
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 from .checks import question_faults, set_faults
-from .passages import build_corpus, write_corpus
+from .files import SPLITS, write_world
+from .passages import build_corpus
 from .profiles import FactbookError, fetch_package, load_profiles
 from .questions import COUNTS, Row, Writer
-from .relations import build_world
 from .splits import deal
+from .world import build_world
 
 SEED = 20151115
-SPLITS = ("train", "dev", "test")
 
 
 def build(package: Path, out: Path) -> dict[str, list[Row]]:
@@ -23,23 +22,16 @@ def build(package: Path, out: Path) -> dict[str, list[Row]]:
     profiles = load_profiles(package)
     corpus = build_corpus(profiles)
     world = build_world(profiles)
-    homes = deal(world, SEED)
-    passages = {passage.id: f"{passage.title}\n{passage.text}" for passage in corpus}
+    homes = deal(profiles)
+    passages = {passage.id: passage.contents for passage in corpus}
     writer = Writer(world, passages, SEED)
     rows = {split: writer.split_rows(split, homes) for split in SPLITS}
     faults = set_faults(rows)
     for split in SPLITS:
-        faults += [
-            f"{row['id']}: {fault}"
-            for row in rows[split] for fault in question_faults(row, passages)
-        ]
+        faults += [f"{row['id']}: {fault}" for row in rows[split] for fault in question_faults(row, passages)]
     if faults:
         raise FactbookError(f"{len(faults)} faults in the questions, the first: {faults[0]}")
-    out.mkdir(parents=True, exist_ok=True)
-    write_corpus(corpus, out / "corpus.jsonl")
-    for split, split_rows in rows.items():
-        lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in split_rows]
-        (out / f"{split}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    write_world(out, corpus, rows)
     return rows
 
 
@@ -59,7 +51,7 @@ def main() -> None:
         print(split, len(split_rows), {f"{s} {h}": n for (s, h), n in sorted(counts.items())})
         if len(split_rows) < sum(COUNTS[split].values()):
             print(f"{split}: {sum(COUNTS[split].values()) - len(split_rows)} fewer than wanted")
-    size = sum(path.stat().st_size for path in options.out.iterdir())
+    size = sum(path.stat().st_size for path in options.out.glob("*.jsonl"))
     print(f"{options.out}: {size / 1e6:.2f} MB")
 
 

@@ -3,7 +3,9 @@
 import re
 import string
 from collections import Counter
-from typing import Any, Iterable
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 SHAPES = ("chain", "comparison", "intersection")
@@ -31,8 +33,7 @@ def question_faults(row: Row, passages: dict[str, str]) -> list[str]:
         faults.append("a gold that normalizes to nothing")
     faults += [f"the question holds its gold {gold!r}" for gold in golds if holds(question, gold)]
     faults += [
-        f"the question names the bridge {country!r}"
-        for country in meta["countries"] if holds(question, country)
+        f"the question names the bridge {country!r}" for country in meta["countries"] if holds(question, country)
     ]
     if meta["shape"] not in SHAPES:
         faults.append(f"unknown shape {meta['shape']!r}")
@@ -43,7 +44,7 @@ def question_faults(row: Row, passages: dict[str, str]) -> list[str]:
     for number, step in enumerate(steps, 1):
         faults += [f"step {number}: {fault}" for fault in _step_faults(step, passages)]
     if meta["shape"] == "chain":
-        for before, after in zip(steps, steps[1:]):
+        for before, after in pairwise(steps):
             if after["subject"] != before["answer"]:
                 faults.append(f"{after['subject']!r} is not the answer before it")
     if meta["shape"] == "comparison":
@@ -100,10 +101,7 @@ def set_faults(splits: dict[str, list[Row]]) -> list[str]:
             if homes.setdefault(country, split) != split:
                 faults.append(f"{country} is to be found in {homes[country]} and in {split}")
     held_out = {pair(row) for row in every if row["metadata"]["held_out_pair"]}
-    faults += [
-        f"train holds the held-out pair {pair(row)}"
-        for row in splits.get("train", []) if pair(row) in held_out
-    ]
+    faults += [f"train holds the held-out pair {pair(row)}" for row in splits.get("train", []) if pair(row) in held_out]
     return faults
 
 

@@ -1,22 +1,39 @@
 """What people call the countries: names, articles and aliases the profiles lack or get wrong."""
 
 NAMES: dict[str, str] = {
-    "bf": "Bahamas", "cc": "Curacao", "cf": "Republic of the Congo",
-    "cg": "Democratic Republic of the Congo", "ct": "Central African Republic",
-    "dr": "Dominican Republic", "ae": "United Arab Emirates", "ee": "European Union",
-    "fk": "Falkland Islands", "fm": "Micronesia", "ga": "Gambia",
-    "io": "British Indian Ocean Territory", "oo": "Southern Ocean", "sh": "Saint Helena",
-    "sk": "Sint Maarten", "sv": "Svalbard", "um": "United States Pacific Island Wildlife Refuges",
-    "vt": "Vatican City", "xo": "Indian Ocean", "xq": "Arctic Ocean", "xx": "World",
-    "zh": "Atlantic Ocean", "zn": "Pacific Ocean", "vq": "United States Virgin Islands",
+    "bf": "Bahamas",
+    "cc": "Curacao",
+    "cf": "Republic of the Congo",
+    "cg": "Democratic Republic of the Congo",
+    "ct": "Central African Republic",
+    "dr": "Dominican Republic",
+    "ae": "United Arab Emirates",
+    "ee": "European Union",
+    "fk": "Falkland Islands",
+    "fm": "Micronesia",
+    "ga": "Gambia",
+    "io": "British Indian Ocean Territory",
+    "oo": "Southern Ocean",
+    "sh": "Saint Helena",
+    "sk": "Sint Maarten",
+    "sv": "Svalbard",
+    "um": "United States Pacific Island Wildlife Refuges",
+    "vt": "Vatican City",
+    "xo": "Indian Ocean",
+    "xq": "Arctic Ocean",
+    "xx": "World",
+    "zh": "Atlantic Ocean",
+    "zn": "Pacific Ocean",
+    "vq": "United States Virgin Islands",
     "ck": "Cocos Islands",
 }
 """By profile code, where the conventional short form is missing, cut off or not what people write."""
 
-ARTICLES: frozenset[str] = frozenset(
-    "ae bf bp cf cg cj ck cn cr ct cw dr ee fk fo ga gz im io mv nl oo pf pg pc rm rp tk uk "
-    "um us vi vq we xo xq xx zh zn cq".split()
-)
+_WITH_ARTICLE = """
+    ae bf bp cf cg cj ck cn cq cr ct cw dr ee fk fo ga gz im io mv nl oo pc pf pg rm rp tk uk um us vi vq we xo xq
+    xx zh zn
+"""
+ARTICLES: frozenset[str] = frozenset(_WITH_ARTICLE.split())
 """Codes of the countries that take "the" in a sentence."""
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -38,8 +55,12 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "kn": ("DPRK",),
     "ks": ("Republic of Korea", "ROK"),
     "ls": ("Principality of Liechtenstein",),
-    "mk": ("North Macedonia", "Former Yugoslav Republic of Macedonia",
-           "The Former Yugoslav Republic of Macedonia", "The Former Yugo Rep of Macedonia"),
+    "mk": (
+        "North Macedonia",
+        "Former Yugoslav Republic of Macedonia",
+        "The Former Yugoslav Republic of Macedonia",
+        "The Former Yugo Rep of Macedonia",
+    ),
     "nl": ("Holland",),
     "nz": ("NZ",),
     "pp": ("PNG",),
@@ -60,11 +81,21 @@ ALIASES: dict[str, tuple[str, ...]] = {
 """Other names, besides the conventional long form, under which an answer is right."""
 
 ACCENTED: dict[str, str] = {
-    "Asuncion": "Asunción", "Bogota": "Bogotá", "Brasilia": "Brasília", "Chisinau": "Chișinău",
-    "Lome": "Lomé", "Male": "Malé", "Noumea": "Nouméa",
-    "Nuku'alofa": "Nukuʻalofa", "Reykjavik": "Reykjavík", "San Jose": "San José",
-    "Yaounde": "Yaoundé", "Galdhopiggen": "Galdhøpiggen", "Mollehoj": "Møllehøj",
-    "Hvannadalshnukur": "Hvannadalshnúkur", "Snezka": "Sněžka",
+    "Asuncion": "Asunción",
+    "Bogota": "Bogotá",
+    "Brasilia": "Brasília",
+    "Chisinau": "Chișinău",
+    "Lome": "Lomé",
+    "Male": "Malé",
+    "Noumea": "Nouméa",
+    "Nuku'alofa": "Nukuʻalofa",
+    "Reykjavik": "Reykjavík",
+    "San Jose": "San José",
+    "Yaounde": "Yaoundé",
+    "Galdhopiggen": "Galdhøpiggen",
+    "Mollehoj": "Møllehøj",
+    "Hvannadalshnukur": "Hvannadalshnúkur",
+    "Snezka": "Sněžka",
     "Suur Munamagi": "Suur Munamägi",
 }
 """The Factbook writes without diacritics; the accented form is right too."""

@@ -121,7 +121,7 @@ _OTHERS: dict[str, tuple[str, ...]] = {
     "chief_of_state": ("Who serves as chief of state of {c}?",),
     "head_of_government": ("Who serves as head of government of {c}?",),
     "independence": ("On what date did independence come to {c}?",),
-    "national_holiday": ("When is the national holiday of {c} celebrated?",),
+    "national_holiday": ("Which day of the year is the national holiday of {c}?",),
     "national_symbol": ("What serves as the national symbol of {c}?",),
     "official_language": ("Which language is the official language of {c}?",),
     "nationality": ("Which adjective describes the nationality of people from {c}?",),
@@ -130,7 +130,12 @@ _OTHERS: dict[str, tuple[str, ...]] = {
 }
 
 LAST: dict[str, tuple[str, ...]] = {
-    key: (question, *_OTHERS[key], f"Name the {noun} of {{c}}.", f"Find {{c}}: what is its {noun}?")
+    key: (
+        question,
+        *_OTHERS[key],
+        f"Name the {noun} of {{c}}.",
+        f"Find {{c}}: {'who' if question.startswith('Who') else 'what'} is its {noun}?",
+    )
     for key, (question, noun) in _NOUNS.items()
 }
 """Whole questions about an attribute of a country; the first one is the plainest."""

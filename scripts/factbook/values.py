@@ -25,20 +25,38 @@ _TITLES = (
 )
 _TITLE = re.compile(rf"^(?:{_TITLES})\s+", re.IGNORECASE)
 _ROMAN = re.compile(r"[IVX]+")
-_MONTHS = (
-    "January|February|March|April|May|June|July|August|September|October|November|December"
-)
+_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _DATE = re.compile(rf"(\d{{1,2}}) ({_MONTHS})(?: (\d{{4}}))?")
 _PLURALS = {
-    "kroner": "krone", "kronor": "krona", "kronur": "krona", "koruny": "koruna", "leva": "lev",
-    "lei": "leu", "leke": "lek", "zlotych": "zloty", "emalangeni": "lilangeni", "maloti": "loti",
-    "meticais": "metical", "quetzales": "quetzal", "colones": "colon", "reals": "real",
-    "cedis": "cedi", "leones": "leone", "markas": "marka",
+    "kroner": "krone",
+    "kronor": "krona",
+    "kronur": "krona",
+    "koruny": "koruna",
+    "leva": "lev",
+    "lei": "leu",
+    "leke": "lek",
+    "zlotych": "zloty",
+    "emalangeni": "lilangeni",
+    "maloti": "loti",
+    "meticais": "metical",
+    "quetzales": "quetzal",
+    "colones": "colon",
+    "reals": "real",
+    "cedis": "cedi",
+    "leones": "leone",
+    "markas": "marka",
 }
 _CURRENCIES: dict[str, Values] = {
-    "Communaute Financiere Africaine franc": ("West African CFA franc", "CFA franc", "XOF"),
+    # The passage's own words come first: a reader can copy them.
+    "Communaute Financiere Africaine franc": (
+        "Communaute Financiere Africaine franc",
+        "West African CFA franc",
+        "CFA franc",
+    ),
     "Cooperation Financiere en Afrique Centrale franc": (
-        "Central African CFA franc", "CFA franc", "XAF",
+        "Cooperation Financiere en Afrique Centrale franc",
+        "Central African CFA franc",
+        "CFA franc",
     ),
     "Renminbi yuan": ("yuan", "renminbi", "Chinese yuan"),
     "NZ dollar": ("New Zealand dollar",),
@@ -78,7 +96,7 @@ def anthem(text: str) -> Values | None:
     match = re.fullmatch(r'"([^"]+?)[,"]*"*\s*(?:\(([^()]+)\))?(?:;.*)?', text)
     if match is None or re.search(r"\bofficial\b|territory|local", text):
         return None
-    title, translation = match.group(1), (match.group(2) or "").strip('" ')
+    title, translation = match.group(1), (match.group(2) or "").strip('" ').replace('"s ', "'s ")
     if re.search(r"also|;|known", translation) or translation.lower() == "national anthem":
         translation = ""
     return (title, translation) if translation else (title,)
@@ -147,9 +165,7 @@ def independence(text: str) -> Values | None:
 
 def holiday(text: str) -> tuple[Values, Values] | None:
     """Name and day of the one national holiday: "Republic Day, 2 December (1975)"."""
-    match = re.fullmatch(
-        rf"([A-Z][^,;()]+?)(?: \([^()]*\))?, (\d{{1,2}} (?:{_MONTHS})) \(\d{{4}}\)", text
-    )
+    match = re.fullmatch(rf"([A-Z][^,;()]+?)(?: \([^()]*\))?, (\d{{1,2}} (?:{_MONTHS})) \(\d{{4}}\)", text)
     day = date(match.group(2)) if match else None
     return ((match.group(1),), day) if match and day else None
 
@@ -162,7 +178,7 @@ def symbol(text: str) -> Values | None:
         return None
     if re.search(r"\b(no|and|field|with|England|defined)\b", first):
         return None
-    return tuple(re.sub(r"^the ", "", part) for part in known_as)
+    return tuple(re.sub(r"^(the|an?) ", "", part) for part in known_as)
 
 
 def official_language(text: str) -> Values | None:
@@ -200,7 +216,7 @@ def count(text: str) -> Values | None:
 
 
 def area(text: str) -> Values | None:
-    """"236,800 sq km", with and without the unit."""
+    """ "236,800 sq km", with and without the unit."""
     match = re.match(r"((\d[\d,.]*) sq km)(?=$|;| \()", text)
     return (match.group(1), match.group(2), f"{match.group(2)} square kilometers") if match else None
 
@@ -212,8 +228,7 @@ def former_name(text: str) -> Values | None:
 
 def shares(text: str) -> list[tuple[str, float]]:
     """Partners with percentages, in order: "China 34.2%, Thailand 27.4% (2014)"."""
-    return [(name.strip(), float(share))
-            for name, share in re.findall(r"([A-Z][^,%;]*?) ([\d.]+)%", text)]
+    return [(name.strip(), float(share)) for name, share in re.findall(r"([A-Z][^,%;]*?) ([\d.]+)%", text)]
 
 
 def borders(text: str) -> list[tuple[str, float]]:
@@ -243,10 +258,12 @@ def _name(text: str) -> Values | None:
 
 def _is_shouted(word: str) -> bool:
     letters = re.sub(r"^(al|el|ad|as|ar)-|[^A-Za-z]", "", word)
-    return len(letters) > 1 and letters.isupper() or bool(re.match(r"[A-Z]{3,}-", word))
+    return (len(letters) > 1 and letters.isupper()) or bool(re.match(r"[A-Z]{3,}-", word))
 
 
 def _calm(word: str, first: bool = False) -> str:
-    if _ROMAN.fullmatch(word) and not first or not _is_shouted(word):
+    if (_ROMAN.fullmatch(word) and not first) or not _is_shouted(word):
         return word
+    if word in ("BIN", "BINT") and not first:
+        return word.lower()
     return re.sub(r"[A-Z]{2,}", lambda run: run.group().capitalize(), word)

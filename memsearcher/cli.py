@@ -1,0 +1,223 @@
+"""The command line: `memsearcher doctor`, `ask`, `rollout`, `index`, `warmstart`, `demo`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from memsearcher import doctor as health
+from memsearcher.assemble import index_paths, make_agent, make_engine, make_environment
+from memsearcher.console import show, summary
+from memsearcher.engines.models import ModelError, load_model
+from memsearcher.engines.protocol import Engine, Sampling
+from memsearcher.environments.protocol import Environment
+from memsearcher.recipe import Recipe, load_recipe
+from memsearcher.retrieval.build import build_retriever, index_info
+from memsearcher.retrieval.encoder import EncoderError
+from memsearcher.rollout import rollout as run_rollout
+from memsearcher.runs import Run
+from memsearcher.tasks import factbook
+from memsearcher.tasks.files import read_tasks
+from memsearcher.trajectory import Task, Trajectory
+
+app = typer.Typer(
+    help="A workbench for search agents that manage their memory.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+index_app = typer.Typer(help="Build an index, or look at one.", no_args_is_help=True)
+app.add_typer(index_app, name="index")
+
+RecipeName = Annotated[str, typer.Option("--recipe", "-r", help="A built-in recipe, or a YAML file.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE in the recipe, as limits.turns=8.")]
+DEMO_QUESTIONS = 3
+DEMO_SEED = 7
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def one_clear_error() -> Iterator[None]:
+    """What a user can mend ends in one line on standard error and exit code 1; Ctrl-C in 130."""
+    try:
+        yield
+    except (ValueError, OSError, ModelError, EncoderError) as error:
+        err.print(f"error: {error}", style="red", markup=False)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        err.print("stopped; what was done is kept, the same command goes on from there")
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def doctor(recipe: RecipeName = "pocket", overrides: Overrides = None) -> None:
+    """Check python, torch, device, models, encoder, index, browser and disk."""
+    with one_clear_error():
+        table = Table("", "what", "found", "remedy")
+        missing = False
+        for finding in health.examine(load_recipe(recipe, overrides or ())):
+            sign = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}[finding.ok]
+            table.add_row(sign, finding.name, finding.value, "" if finding.ok else finding.remedy)
+            missing |= finding.ok is False
+        out.print(table)
+        if missing:
+            raise typer.Exit(1)
+
+
+@app.command()
+def ask(
+    question: str,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record instead.")] = False,
+    recipe: RecipeName = "pocket",
+    overrides: Overrides = None,
+) -> None:
+    """Answer one question and show every turn: memory, thought, query, passages, tokens."""
+    with one_clear_error():
+        if not question.strip():
+            raise ValueError("the question is empty")
+        settings = load_recipe(recipe, overrides or ())
+        engine, environment = make_engine(settings.model), make_environment(settings)
+        (trajectory,) = run_rollout(make_agent(settings), environment, engine, [(Task("ask", question), 0)])
+        if as_json:
+            sys.stdout.write(json.dumps(trajectory.to_json()) + "\n")
+        else:
+            show(out, trajectory)
+        if trajectory.error:
+            raise typer.Exit(2)
+
+
+@app.command()
+def rollout(
+    tasks: Annotated[str, typer.Option(help="factbook-train, factbook-dev, factbook-test, or a JSONL file.")],
+    folder: Annotated[Path, typer.Option("--out", help="The run folder.")],
+    n: Annotated[int | None, typer.Option(help="Draw so many questions by the recipe's seed.")] = None,
+    hops: Annotated[int | None, typer.Option(help="Only chain questions of so many hops.")] = None,
+    samples: Annotated[int, typer.Option(help="Attempts at each question.")] = 1,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    recipe: RecipeName = "pocket",
+    overrides: Overrides = None,
+) -> None:
+    """Play many questions into a run folder; the same command goes on after a stop."""
+    with one_clear_error():
+        settings = load_recipe(recipe, overrides or ())
+        chosen = choose_tasks(tasks, n, hops, settings.seed)
+        about = {"tasks": tasks, "n": n, "hops": hops, "samples": samples, "temperature": temperature}
+        run = Run.open(folder, settings, about)
+        waiting = run.missing(chosen, samples)
+        if waiting:
+            engine, environment = make_engine(settings.model), make_environment(settings)
+            play(run, settings, engine, environment, waiting, temperature)
+        report(run, f"{tasks}, greedy" if temperature == 0 else f"{tasks}, temperature {temperature}")
+
+
+def choose_tasks(tasks: str, n: int | None, hops: int | None, seed: int) -> list[Task]:
+    """Tasks by name or file."""
+    for split in ("train", "dev", "test"):
+        if tasks == f"factbook-{split}":
+            return factbook.load(split, shape="chain" if hops else None, hops=hops, n=n, seed=seed)
+    if hops:
+        raise ValueError("--hops goes with the built-in questions only")
+    path = Path(tasks)
+    if not path.is_file():
+        raise ValueError(f"{tasks}: no such file; built-in are factbook-train, factbook-dev and factbook-test")
+    return list(islice(read_tasks(path), n))
+
+
+def play(
+    run: Run,
+    settings: Recipe,
+    engine: Engine,
+    environment: Environment,
+    attempts: list[tuple[Task, int]],
+    temperature: float = 0.0,
+) -> list[Trajectory]:
+    """Roll out `attempts` into the run folder under a progress bar."""
+    played = run_rollout(
+        make_agent(settings),
+        environment,
+        engine,
+        attempts,
+        sampling=Sampling(temperature),
+        seed=settings.seed,
+        width=settings.width,
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err) as progress:
+        return list(progress.track(run.keep(played), total=len(attempts), description="questions"))
+
+
+def report(run: Run, title: str) -> list[dict[str, Any]]:
+    """Write `metrics.csv`, print the summary and where everything lies."""
+    rows = run.write_metrics()
+    out.print(summary(rows, title))
+    out.print(f"run folder: {run.folder}", soft_wrap=True)
+    return rows
+
+
+@index_app.command("build")
+def index_build(recipe: RecipeName = "pocket", overrides: Overrides = None, rebuild: bool = False) -> None:
+    """Encode a corpus and save its index; a build that was stopped goes on where it was."""
+    with one_clear_error():
+        retrieval = load_recipe(recipe, overrides or ()).retrieval
+        corpus, folder = index_paths(retrieval)
+        build_retriever(corpus, folder, "dense", retrieval.encoder, rebuild)
+        out.print_json(data=index_info(folder))
+
+
+@index_app.command("info")
+def index_show(recipe: RecipeName = "pocket", overrides: Overrides = None) -> None:
+    """What the index is: encoder, dimension, count, corpus; its file is checked."""
+    with one_clear_error():
+        _, folder = index_paths(load_recipe(recipe, overrides or ()).retrieval)
+        out.print_json(data={"folder": str(folder), **index_info(folder)})
+
+
+@app.command()
+def warmstart(
+    folder: Annotated[Path, typer.Option("--out", help="The run folder.")],
+    recipe: RecipeName = "pocket",
+    overrides: Overrides = None,
+) -> None:
+    """Train an adapter on a scripted expert's trajectories; the same command resumes it."""
+    from memsearcher.training.warmstart import warm_start
+
+    with one_clear_error():
+        settings = load_recipe(recipe, overrides or ())
+        model, tokenizer = load_model(settings.model.name)
+        adapter = warm_start(settings, make_environment(settings), model, tokenizer, folder)
+        out.print(f"adapter: {adapter}", soft_wrap=True)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="The run folder.")] = Path("runs/demo"),
+    n: Annotated[int, typer.Option(help="Held-out questions to evaluate.")] = 40,
+) -> None:
+    """The built-in agent on the built-in world: three questions turn by turn, then an evaluation."""
+    with one_clear_error():
+        settings = load_recipe("pocket")
+        tasks = factbook.load("test", shape="chain", hops=2, n=n + DEMO_QUESTIONS, seed=DEMO_SEED)
+        run = Run.open(folder, settings, {"demo": n})
+        engine, environment = make_engine(settings.model), make_environment(settings)
+        play(run, settings, engine, environment, run.missing(tasks))
+        done = {each.task.id: each for each in run.trajectories()}
+        for task in tasks[:DEMO_QUESTIONS]:
+            show(out, done[task.id])
+        report(run, f"{len(tasks)} held-out 2-hop questions about countries unseen in training, greedy (demo)")
+
+
+if __name__ == "__main__":
+    app()

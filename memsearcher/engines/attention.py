@@ -1,0 +1,155 @@
+"""Two things that make decoding on a CPU four times as fast (32 rows, SmolLM2), and change no result.
+
+A CPU decode step is bound by memory, and transformers' own path copies the whole cache
+three times a step: `torch.cat` to append one token, and two copies to give every query
+head keys of its own where heads share them (grouped-query attention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+_NAME = "memsearcher_grouped"
+
+
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]
+    """A cache layer with room behind what it holds, so that a token is written and nothing copied.
+
+    `keys` and `values` are views of the part in use, shape `[rows, heads, length, size]`.
+
+    Args:
+        room: tokens to make room for whenever there is none left.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self._store: tuple[Tensor, Tensor] | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append states, shape `[rows, heads, new, size]`; gives back all of them."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        before = self.get_seq_length()
+        after = before + key_states.shape[-2]
+        if self._store is None or after > self._store[0].shape[-2]:
+            self._store = (
+                _roomy(self.keys, key_states, after + self.room),
+                _roomy(self.values, value_states, after + self.room),
+            )
+        for store, states in zip(self._store, (key_states, value_states), strict=True):
+            store[:, :, before:after] = states
+        self.keys, self.values = (store[:, :, :after] for store in self._store)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows; what they hold is copied once, into a store with the room that was left."""
+        if self._store is not None:
+            self._store = (self._store[0][indices], self._store[1][indices])
+            length = self.get_seq_length()
+            self.keys, self.values = (store[:, :, :length] for store in self._store)
+
+    def join(self, layers: Sequence[DynamicLayer]) -> None:
+        """Take the rows of other layers, aligned at their ends (see `joined`)."""
+        self.lazy_initialization(layers[0].keys, layers[0].values)
+        length = max(layer.get_seq_length() for layer in layers)
+        stores = []
+        for parts in ([layer.keys for layer in layers], [layer.values for layer in layers]):
+            rows = sum(len(part) for part in parts)
+            store = parts[0].new_zeros(rows, parts[0].shape[1], length + self.room, parts[0].shape[-1])
+            for part, place in zip(parts, store.split([len(part) for part in parts]), strict=True):
+                place[:, :, length - part.shape[-2] : length] = part
+            stores.append(store)
+        self._store = (stores[0], stores[1])
+        self.keys, self.values = (store[:, :, :length] for store in stores)
+
+
+def roomy_cache(config: Any, room: int) -> DynamicCache:
+    """An empty cache for a model; layers with a sliding window stay as transformers makes them."""
+    cache = DynamicCache(config=config)
+    cache.layers = [RoomyLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+def repeated(cache: DynamicCache, config: Any, rows: int, room: int) -> DynamicCache:
+    """A cache of many rows that begins with what a cache of one row holds, which is left as it is."""
+    many = roomy_cache(config, room)
+    for layer, one in zip(many.layers, cache.layers, strict=True):
+        layer.lazy_initialization(one.keys, one.values)
+        layer.keys, layer.values = (held.expand(rows, -1, -1, -1) for held in (one.keys, one.values))
+    return many
+
+
+def joined(caches: Sequence[DynamicCache], config: Any, room: int) -> DynamicCache:
+    """The rows of several caches in one, aligned at their ends, with room for `room` more tokens.
+
+    Slots before a shorter cache's rows hold zeros, for the mask to leave out.
+    """
+    whole = roomy_cache(config, room)
+    for number, layer in enumerate(whole.layers):
+        layer.join([cache.layers[number] for cache in caches])
+    return whole
+
+
+@contextmanager
+def grouped_attention(model: Any) -> Iterator[None]:
+    """Within, a model that attends by `sdpa` on a CPU reads shared keys where they are; others stay as they are."""
+    config = model.config.get_text_config()
+    before = config._attn_implementation
+    if before != "sdpa" or model.device.type != "cpu":
+        yield
+        return
+    config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _grouped(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """One query token a row: the heads that share keys become the queries of one head.
+
+    Shapes: query `[rows, heads, 1, size]`, key and value `[rows, shared heads, length, size]`,
+    mask `[rows, 1, 1, length]`; the answer is `[rows, 1, heads, size]`, as transformers wants it.
+    """
+    rows, heads, length, size = query.shape
+    if length > 1:
+        answer: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+        return answer
+    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], size)
+    out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
+    return out.reshape(rows, 1, heads, out.shape[-1]), None
+
+
+def _roomy(held: Tensor, states: Tensor, length: int) -> Tensor:
+    """A store of that many tokens that begins with what is held."""
+    store = states.new_empty(*states.shape[:2], length, states.shape[-1])
+    if held.numel():
+        store[:, :, : held.shape[-2]] = held
+    return store
+
+
+AttentionInterface.register(_NAME, _grouped)
+AttentionMaskInterface.register(_NAME, sdpa_mask)

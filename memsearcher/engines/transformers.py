@@ -1,0 +1,165 @@
+"""The engine that runs a transformers model in this process, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import transformers
+from transformers import DynamicCache, PreTrainedTokenizerBase
+
+from memsearcher.agents.protocol import Reply
+from memsearcher.engines.chat import ChatFormat, ChatFormatError
+from memsearcher.engines.decoding import Row, decode
+from memsearcher.engines.encoding import EncodingError
+from memsearcher.engines.models import file_sha256, load_model
+from memsearcher.engines.protocol import EngineFailure, Request, Sampling
+
+
+class TransformersEngine:
+    """Answers model calls with a causal language model of transformers.
+
+    The model is shared, not owned: a trainer may go on changing its weights. It is put
+    into evaluation mode for each call and back afterwards.
+
+    Args:
+        model: a decoder with attention layers (a PeftModel will do), on its device.
+        tokenizer: a fast tokenizer with a chat template.
+        batch_size: rows at once, at most.
+        batch_tokens: tokens of context at once, padding included, at most (a longer single context runs alone).
+        name: the model's name on the record; by default where it was loaded from.
+        adapter: the folder of the adapter that the model carries, for the record.
+        chat: the chat format, if it needs options (see `ChatFormat.from_tokenizer`).
+
+    Raises:
+        ChatFormatError: a tokenizer whose chat template cannot be worked with.
+        ValueError: a model with recurrent layers, which cannot be padded.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        batch_size: int = 32,
+        batch_tokens: int = 32_768,
+        name: str | None = None,
+        adapter: Path | None = None,
+        chat: ChatFormat | None = None,
+    ) -> None:
+        if batch_size < 1 or batch_tokens < 1:
+            raise ValueError(f"batch_size and batch_tokens must be at least 1, not {batch_size} and {batch_tokens}")
+        if any(DynamicCache(config=model.config).is_linear):
+            raise ValueError(f"{type(model).__name__} has recurrent layers; TransformersEngine needs attention layers")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.chat = chat or ChatFormat.from_tokenizer(tokenizer)
+        self.batch_size = batch_size
+        self.batch_tokens = batch_tokens
+        self._name = name or str(model.config.name_or_path)
+        self._adapter = "none" if adapter is None else f"{adapter.name}@{_adapter_hash(adapter)}"
+
+    @classmethod
+    def load(
+        cls,
+        name: str | Path = "smollm2",
+        adapter: str | Path | None = None,
+        device: str = "auto",
+        dtype: str | torch.dtype = "auto",
+        batch_size: int = 32,
+        **options: Any,
+    ) -> Self:
+        """Load a model by name (see `models.load_model`) and put an engine around it."""
+        model, tokenizer = load_model(name, adapter, device, dtype)
+        folder = None if adapter is None else Path(adapter)
+        return cls(model, tokenizer, batch_size=batch_size, name=str(name), adapter=folder, **options)
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        return {
+            "engine": "transformers",
+            "model": self._name,
+            "adapter": self._adapter,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "device": self.model.device.type,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply | EngineFailure]:
+        """Answer every request, in order, whatever the batches are.
+
+        A request fails alone if its conversation cannot be encoded, does not leave room for
+        `limit` tokens or leads to logits that are not finite; an error of the model, such as
+        no memory left, fails the requests of its batch that have not ended, with the cause.
+        """
+        answers: list[Reply | EngineFailure | Row] = [self._prepare(request) for request in requests]
+        rows = [row for row in answers if isinstance(row, Row)]
+        training = self.model.training
+        self.model.eval()
+        try:
+            for batch in self._batches(rows):
+                try:
+                    decode(self.model, self.chat, batch, sampling)
+                except Exception as error:  # noqa: BLE001 - a model may fail in any way; the others go on
+                    for row in batch:
+                        if not row.done:
+                            row.failure = _failure(f"the model failed on a batch of {len(batch)}: {error}", error)
+        finally:
+            self.model.train(training)
+        return [self._reply(answer) if isinstance(answer, Row) else answer for answer in answers]
+
+    def _prepare(self, request: Request) -> Row | EngineFailure:
+        """Encode a conversation; what cannot be run is a failure."""
+        try:
+            self.chat.encode(request.conversation)
+        except (ChatFormatError, EncodingError) as error:
+            return _failure(str(error), error)
+        context = request.conversation.token_ids
+        assert context is not None
+        longest = self.model.config.get_text_config().max_position_embeddings
+        if request.limit < 1:
+            return EngineFailure(f"a request for {request.limit} tokens; at least 1 is needed")
+        if len(context) + request.limit > longest:
+            return EngineFailure(
+                f"a context of {len(context)} tokens and a reply of up to {request.limit} "
+                f"do not fit the model's {longest} positions"
+            )
+        if self.chat.ended(request.conversation):
+            return EngineFailure("the conversation ends with a finished reply; there is nothing to answer")
+        return Row(request, context)
+
+    def _batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        """Rows of like length together, within both limits; identical contexts side by side."""
+        batch: list[Row] = []
+        for row in sorted(rows, key=lambda row: (len(row.context), row.context)):
+            if batch and (len(batch) == self.batch_size or len(row.context) * (len(batch) + 1) > self.batch_tokens):
+                yield batch
+                batch = []
+            batch.append(row)
+        if batch:
+            yield batch
+
+    def _reply(self, row: Row) -> Reply | EngineFailure:
+        if row.failure is not None:
+            return row.failure
+        assert row.finish is not None
+        return Reply(
+            text=row.text(self.chat),
+            finish=row.finish,
+            token_ids=row.ids,
+            logprobs=row.logprobs,
+            context_tokens=len(row.context),
+            sampled_tokens=len(row.ids),
+        )
+
+
+def _failure(message: str, cause: BaseException) -> EngineFailure:
+    failure = EngineFailure(message)
+    failure.__cause__ = cause
+    return failure
+
+
+def _adapter_hash(folder: Path) -> str:
+    return file_sha256(folder / "adapter_model.safetensors")[:16]

@@ -1,0 +1,87 @@
+"""From a corpus file to a retriever in one call: what is missing is built, what is there is opened."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from filelock import FileLock
+
+from memsearcher.retrieval.corpus import Corpus
+from memsearcher.retrieval.encoder import load_encoder
+from memsearcher.retrieval.fusion import FusionRetriever
+from memsearcher.retrieval.index import INDEX_FILE, DenseIndex, unfinished
+from memsearcher.retrieval.lexical import LexicalIndex
+from memsearcher.retrieval.manifest import MANIFEST_FILE, Manifest
+from memsearcher.retrieval.protocol import Encoder, Retriever
+
+Kind = Literal["hybrid", "dense", "bm25"]
+
+
+def build_retriever(
+    corpus: Path | Corpus,
+    folder: Path,
+    kind: Kind = "hybrid",
+    encoder: Encoder | str = "minilm",
+    rebuild: bool = False,
+    progress: bool = True,
+) -> Retriever:
+    """A retriever over a corpus.
+
+    Args:
+        corpus: its file, or the corpus where it is open already.
+        folder: where the dense index is, or will be after this; not touched for `bm25`.
+        kind: `dense` (FAISS), `bm25`, or `hybrid`, which fuses the ranks of both.
+        encoder: an encoder, or a name from `encoder.CONVENTIONS`, or that name with other weights of
+            its kind, a folder or a hub id, as in `bge=BAAI/bge-small-en-v1.5`; not loaded for `bm25`.
+        rebuild: build the dense index again, also where there is one.
+        progress: show how far the build is, on standard error.
+
+    Processes that build in one folder at once take turns, and the later ones open what the first built.
+
+    Raises:
+        ValueError: an unknown kind or encoder.
+        CorpusError, EncoderError: the corpus or the weights cannot be used.
+        IndexRefused: the folder holds an index of another corpus or encoder, or a damaged one.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"unknown retriever {kind!r}; choose from {', '.join(get_args(Kind))}")
+    opened = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
+    if kind == "bm25":
+        return LexicalIndex(opened)
+    loaded = _load(encoder) if isinstance(encoder, str) else encoder
+    dense = _dense(opened, folder, loaded, rebuild, progress)
+    return dense if kind == "dense" else FusionRetriever([dense, LexicalIndex(opened)])
+
+
+def index_info(folder: Path) -> dict[str, Any]:
+    """What the index of a folder is: the fields of its manifest with `state` "built", its file checked by hash.
+
+    Where a build has not finished, `state` is "building", with the passages `done` of `count`.
+
+    Raises:
+        IndexRefused: no index, or a damaged one.
+    """
+    if not (folder / MANIFEST_FILE).exists():
+        building = unfinished(folder)
+        if building is not None:
+            return {"state": "building", **building}
+    manifest = Manifest.read(folder)
+    manifest.check_file(folder / INDEX_FILE)
+    return {"state": "built", **asdict(manifest)}
+
+
+def _load(encoder: str) -> Encoder:
+    name, _, model = encoder.partition("=")
+    return load_encoder(name, model or None)
+
+
+def _dense(corpus: Corpus, folder: Path, encoder: Encoder, rebuild: bool, progress: bool) -> DenseIndex:
+    manifest = folder / MANIFEST_FILE
+    if rebuild or not manifest.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".build.lock"):
+            if rebuild or not manifest.exists():
+                return DenseIndex.build(corpus, encoder, folder, progress=progress)
+    return DenseIndex.open(folder, corpus, encoder)

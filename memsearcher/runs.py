@@ -1,0 +1,130 @@
+"""A run folder: everything that was asked for and everything that came out.
+
+`recipe.yaml` (resolved), `run.json` (seed, versions, tasks), `trajectories.jsonl` (appended as
+they end) and `metrics.csv` (a row a trajectory, made from the former). A run that was
+stopped goes on where it was: trajectories that are there are not played again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from memsearcher import __version__, jsonl
+from memsearcher.recipe import Recipe
+from memsearcher.scoring import Scores, score_trajectory
+from memsearcher.statistics import Interval, bootstrap_mean
+from memsearcher.trajectory import Task, Trajectory, attempt_id, read_trajectories, write_trajectory
+
+PACKAGES = ("torch", "transformers", "peft", "faiss-cpu", "bm25s", "sentence-transformers")
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A folder of one run."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path, recipe: Recipe, about: dict[str, Any]) -> Run:
+        """Start a run, or go on with one of the same recipe and tasks.
+
+        Raises:
+            RunError: the folder holds another run, or something that is no run.
+        """
+        run = cls(folder)
+        mine = {"about": about, "recipe": recipe.to_json()}
+        if run.card.exists():
+            theirs = json.loads(run.card.read_text(encoding="utf-8"))
+            if {key: theirs.get(key) for key in mine} != mine:
+                raise RunError(f"{folder} holds a run of other settings; name another --out, or remove it")
+            return run
+        if folder.exists() and any(folder.iterdir()):
+            raise RunError(f"{folder} is not empty and holds no run; name another --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        jsonl.replace(folder / "recipe.yaml", recipe.to_yaml().encode())
+        jsonl.replace(run.card, json.dumps({**mine, "versions": versions()}, indent=2).encode())
+        return run
+
+    @property
+    def card(self) -> Path:
+        return self.folder / "run.json"
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "trajectories.jsonl"
+
+    def trajectories(self) -> list[Trajectory]:
+        """What is there so far."""
+        return list(read_trajectories(self.path)) if self.path.exists() else []
+
+    def missing(self, tasks: Iterable[Task], samples: int = 1) -> list[tuple[Task, int]]:
+        """The attempts (task, sample) that have no trajectory yet."""
+        done = {each.id for each in self.trajectories()}
+        wanted = ((task, sample) for task in tasks for sample in range(samples))
+        return [(task, sample) for task, sample in wanted if attempt_id(task, sample) not in done]
+
+    def keep(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """Pass trajectories through, each written before it is passed on."""
+        for trajectory in trajectories:
+            write_trajectory(self.path, trajectory)
+            yield trajectory
+
+    def write_metrics(self) -> list[dict[str, Any]]:
+        """Make `metrics.csv` from the trajectories; returns its rows."""
+        rows = [metrics(trajectory) for trajectory in self.trajectories()]
+        if rows:
+            table = io.StringIO()
+            writer = csv.DictWriter(table, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+            jsonl.replace(self.folder / "metrics.csv", table.getvalue().encode("utf-8", "backslashreplace"))
+        return rows
+
+
+def metrics(trajectory: Trajectory) -> dict[str, Any]:
+    """One row of `metrics.csv`. Scores of a failed trajectory are None, never 0."""
+    scores: Scores | None = score_trajectory(trajectory) if trajectory.task.golds else None
+    return {
+        "id": trajectory.id,
+        "question": trajectory.task.question,
+        "gold": trajectory.task.golds[0] if trajectory.task.golds else None,
+        "answer": trajectory.answer,
+        "em": scores.em if scores else None,
+        "f1": scores.f1 if scores else None,
+        "cover_em": scores.cover_em if scores else None,
+        "em_unicode": scores.em_unicode if scores else None,
+        "turns": len(trajectory.turns),
+        "searches": len(trajectory.actions),
+        "peak_tokens": trajectory.peak_tokens,
+        "sampled_tokens": trajectory.sampled_tokens,
+        "events": " ".join(event.name for _, event in trajectory.events),
+        "error": trajectory.error,
+        "seconds": trajectory.seconds,
+    }
+
+
+def mean_of(rows: Iterable[dict[str, Any]], name: str) -> Interval | None:
+    """Mean and 95% bootstrap interval of a column over the rows that have it; None where none has."""
+    values = [row[name] for row in rows if row[name] is not None]
+    return bootstrap_mean(values, seed=0) if values else None
+
+
+def versions() -> dict[str, str]:
+    """The versions a run depends on."""
+    return {
+        "memsearcher": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+    }

@@ -1,0 +1,53 @@
+"""Tasks from a JSONL file in FlashRAG's schema, with errors that name the line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from memsearcher import jsonl
+from memsearcher.trajectory import Task
+
+
+class TaskError(ValueError):
+    """A question that cannot be asked; the message names file, line and field."""
+
+
+def read_tasks(path: Path) -> Iterator[Task]:
+    """Read `{"id", "question", "golden_answers": [...], "metadata": {...}}` a line, as a stream.
+
+    Raises:
+        TaskError: a line that is no object, an empty or non-string question, golds that are
+            no list of strings, an id that comes twice.
+        JsonlError: a line that is not JSON.
+    """
+    seen: set[str] = set()
+    for number, row in jsonl.read(path):
+        try:
+            task = make_task(row, default_id=str(number))
+        except TaskError as error:
+            raise TaskError(f"{path}:{number}: {error}") from None
+        if task.id in seen:
+            raise TaskError(f"{path}:{number}: id {task.id!r} is there twice")
+        seen.add(task.id)
+        yield task
+
+
+def make_task(row: Any, default_id: str) -> Task:
+    """One row of FlashRAG's schema as a task.
+
+    Raises:
+        TaskError: naming the field.
+    """
+    if not isinstance(row, dict):
+        raise TaskError("an object was expected")
+    question, golds = row.get("question"), row.get("golden_answers", [])
+    if not isinstance(question, str) or not question.strip():
+        raise TaskError(f"field 'question' must be a string with text in it, not {question!r:.60}")
+    if not isinstance(golds, list) or not all(isinstance(gold, str) for gold in golds):
+        raise TaskError("field 'golden_answers' must be a list of strings")
+    metadata = row.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise TaskError("field 'metadata' must be an object")
+    return Task(str(row.get("id", default_id)), question, tuple(golds), metadata)

@@ -1,0 +1,351 @@
+import dataclasses
+import math
+import random
+
+import pytest
+import torch
+
+from memsearcher.engines import decoding
+from memsearcher.engines.attention import RoomyLayer, grouped_attention
+from memsearcher.engines.decoding import Row, common_prefix, prefill
+from memsearcher.engines.protocol import EngineFailure, Request, Sampling
+from memsearcher.engines.sampling import uniforms
+from memsearcher.engines.transformers import TransformersEngine
+from memsearcher.trajectory import Conversation, Segment
+from tests.tiny import tiny_model, tiny_tokenizer
+
+WORDS = [
+    "the",
+    "capital",
+    "of",
+    "France",
+    "is",
+    "Paris",
+    "Rome",
+    "Italy",
+    "question",
+    "answer",
+    "search",
+    "query",
+    "known",
+    "memory",
+]
+KINDS = ["qwen2", "qwen3", "llama"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def engine(kind="qwen2", **options):
+    config = options.pop("config", {})
+    return TransformersEngine(tiny_model(kind, **config), tiny_tokenizer(), name="tiny", **options)
+
+
+def conversation(seed, words=None, system="You answer questions about the world, briefly and truly, in a few words."):
+    draw = random.Random(seed)
+    text = " ".join(draw.choice(WORDS) for _ in range(words or draw.randint(1, 30)))
+    return Conversation.start([Segment("system", "system", system)], [Segment("user", "question", text)])
+
+
+def requests(count=9, limit=12, **options):
+    return [Request(conversation(seed), limit, seed=seed, **options) for seed in range(count)]
+
+
+def slow_reply(model, context, limit, sampling, seed, ends):
+    """One row without a cache, in plain steps, full width."""
+    ids, logprobs = [], []
+    numbers = uniforms(seed, limit)
+    for step in range(limit):
+        with torch.no_grad():
+            logits = model(torch.tensor([context + ids])).logits[0, -1].double()
+        scaled = logits / (sampling.temperature or 1.0)
+        logprob = scaled.log_softmax(-1)
+        if sampling.temperature == 0:
+            token = int(scaled.argmax())
+        else:
+            cumulated = logprob.exp().cumsum(-1)
+            token = int((cumulated <= numbers[step] * cumulated[-1]).sum())
+        ids.append(token)
+        logprobs.append(float(logprob[token]))
+        if token in ends:
+            break
+    return ids, logprobs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8)], ids=["greedy", "sampled"])
+def test_replies_match_a_slow_reference(kind, sampling):
+    subject = engine(kind, batch_size=4)
+    # Some of the likely tokens end a reply here, so that rows leave at different times.
+    ends = frozenset(range(2, 60))
+    subject.chat = dataclasses.replace(subject.chat, end_ids=ends)
+    calls = requests()
+    replies = subject.generate(calls, sampling)
+    lengths = set()
+    for call, reply in zip(calls, replies, strict=True):
+        context = call.conversation.token_ids
+        ids, logprobs = slow_reply(subject.model, context, call.limit, sampling, call.seed, ends)
+        assert reply.token_ids == ids
+        assert reply.logprobs == pytest.approx(logprobs, abs=1e-4)
+        assert reply.context_tokens == len(context)
+        assert reply.sampled_tokens == len(ids)
+        assert reply.finish == ("eos" if ids[-1] in ends else "length")
+        assert reply.text == subject.chat.encoder.decode(ids[:-1] if ids[-1] in ends else ids)
+        lengths.add(len(ids))
+    assert sampling.temperature == 0 or len(lengths) > 2
+
+
+def test_a_reply_depends_on_its_seed_and_not_on_its_batch():
+    calls = requests(10)
+    together = engine(batch_size=10).generate(calls, Sampling(1.0))
+    alone = [engine(batch_size=1).generate([call], Sampling(1.0))[0] for call in calls]
+    backwards = engine(batch_size=3, batch_tokens=100).generate(calls[::-1], Sampling(1.0))[::-1]
+    ids = [reply.token_ids for reply in together]
+    assert ids == [reply.token_ids for reply in alone] == [reply.token_ids for reply in backwards]
+    same = [Request(conversation(1), 12, seed=seed) for seed in (1, 1, 2)]
+    first, second, third = engine().generate(same, Sampling(1.0))
+    assert first == second
+    assert first.token_ids != third.token_ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", [1, 40, 10_000])
+def test_prefill_with_shared_prefix_and_groups_is_exact(kind, tokens, monkeypatch):
+    subject = engine(kind)
+    monkeypatch.setitem(decoding.TOKENS_AT_ONCE, "cpu", tokens)
+    calls = requests(6)
+    for call in calls:
+        subject.chat.encode(call.conversation)
+    contexts = [call.conversation.token_ids for call in calls]
+    contexts.append(list(contexts[2]))  # twice the same
+    assert common_prefix([tuple(context) for context in contexts]) >= decoding.SHORTEST_PREFIX
+    with torch.inference_mode(), grouped_attention(subject.model):
+        for share in (True, False):
+            cache, logits, mask = prefill(subject.model, contexts, share_prefix=share, room=3)
+            assert mask.sum(-1).tolist() == [len(context) for context in contexts]
+            for context, line in zip(contexts, logits, strict=True):
+                want = subject.model(torch.tensor([context])).logits[0, -1]
+                assert torch.allclose(line, want, atol=1e-4)
+            assert cache.get_seq_length() == mask.shape[1]
+
+
+def test_a_sliding_window_is_exact_too():
+    window = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}
+    subject = engine("qwen2", config=window, batch_size=4)
+    calls = requests(5)
+    for call, reply in zip(calls, subject.generate(calls, Sampling()), strict=True):
+        ids, logprobs = slow_reply(
+            subject.model, call.conversation.token_ids, call.limit, Sampling(), 0, subject.chat.end_ids
+        )
+        assert reply.token_ids == ids
+        assert reply.logprobs == pytest.approx(logprobs, abs=1e-4)
+
+
+def test_other_attention_is_left_as_it_is():
+    calls = requests(4)
+    wanted = engine("llama").generate(calls, Sampling())
+    subject = engine("llama", config={"attn_implementation": "eager"})
+    assert subject.model.config._attn_implementation == "eager"
+    for reply, want in zip(subject.generate(calls, Sampling()), wanted, strict=True):
+        assert reply.token_ids == want.token_ids
+        assert reply.logprobs == pytest.approx(want.logprobs, abs=1e-4)
+
+
+def test_common_prefix():
+    assert common_prefix([(1, 2, 3), (1, 2, 4, 5)]) == 2
+    assert common_prefix([(1, 2), (1, 2, 3)]) == 1  # each keeps a token of its own
+    assert common_prefix([(1,), (2, 3)]) == 0
+
+
+def test_finished_rows_leave(monkeypatch):
+    subject = engine()
+    sizes = []
+    forward = decoding._forward
+
+    def spy(model, ids, mask, positions, cache):
+        if ids.shape[1] == 1:
+            sizes.append(len(ids))
+        return forward(model, ids, mask, positions, cache)
+
+    monkeypatch.setattr(decoding, "_forward", spy)
+    calls = [Request(conversation(seed, words=20), limit, seed=seed) for seed, limit in enumerate((2, 2, 4, 9))]
+    replies = subject.generate(calls, Sampling(1.0))
+    assert [reply.sampled_tokens for reply in replies] == [2, 2, 4, 9]
+    assert sizes == [4, 2, 2, *[1] * 5]
+
+
+def scripted(subject, monkeypatch, texts):
+    """Make the model's draws spell these texts, a list of token ids a row."""
+    script = [list(ids) for ids in texts]
+    step = {"now": 0}
+
+    def draw(logits, sampling, uniform):
+        now = step["now"]
+        step["now"] += 1
+        tokens = torch.tensor([ids[min(now, len(ids) - 1)] for ids in script])
+        return tokens, torch.full((len(script),), -0.5)
+
+    monkeypatch.setattr(decoding, "draw", draw)
+
+
+STOP = ("</tool_call>", "</a>")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "finish", "used"),
+    [
+        (["x", "</", "a", ">", "y"], "x</a>", "stop", 5),  # over several tokens
+        (["x", "<think>", "</tool_call>", "y"], "x<think></tool_call>", "stop", 3),  # an added token
+        (["é日", "</a>"], "é日</a>", "stop", None),  # behind torn characters
+        (["</a", "<|im_end|>"], "</a", "eos", None),  # begun and not finished
+        (["<|endoftext|>", "</a", ">"], "<|endoftext|></a>", "stop", None),
+        (["</a></a>", "y"], "</a>", "stop", None),
+        (["y"] * 30, "y" * 20, "length", 20),
+        (["z" * 16, "</a>"], "z" * 16 + "</a>", "stop", None),  # the last token allowed
+    ],
+)
+def test_stops(monkeypatch, pieces, text, finish, used):
+    subject = engine()
+    ids = [token for piece in pieces for token in subject.chat.encoder.markers(piece)]
+    scripted(subject, monkeypatch, [ids])
+    (reply,) = subject.generate([Request(conversation(0), 20, STOP)], Sampling())
+    assert (reply.text, reply.finish) == (text, finish)
+    assert used is None or reply.sampled_tokens == used
+    assert reply.token_ids == ids[: reply.sampled_tokens]
+    assert len(reply.logprobs) == reply.sampled_tokens
+
+
+def test_a_token_that_runs_on_behind_the_stop_is_kept_and_the_text_is_cut():
+    chat = engine().chat
+    row = Row(Request(Conversation(), 20, ("<thin",)), [1])
+    (token,) = chat.encoder.markers("<think>")
+    row.take(token, -0.1, chat)
+    assert row.finish == "stop"
+    assert row.ids == [token]
+    assert row.text(chat) == "<thin"
+
+
+def test_failures_are_each_request_s_own():
+    subject = engine()
+    good = Request(conversation(1), 5)
+    ended = conversation(2).tell([Segment("assistant", "reply", "x", subject.chat.encode_reply("x", end=True))])
+    answers = subject.generate(
+        [
+            good,
+            Request(Conversation(), 5),
+            Request(conversation(2, words=1500), 5),
+            Request(conversation(3), 2000),
+            Request(conversation(4), 0),
+            Request(ended, 5),
+            dataclasses.replace(good, conversation=conversation(1)),
+        ],
+        Sampling(),
+    )
+    wanted = ["empty conversation", "do not fit the model's 1024", "up to 2000", "at least 1", "nothing to answer"]
+    for answer, message in zip(answers[1:6], wanted, strict=True):
+        assert isinstance(answer, EngineFailure)
+        assert message in str(answer)
+    assert answers[0] == answers[6]
+    assert subject.generate([], Sampling()) == []
+
+
+def test_an_error_of_the_model_fails_its_batch_with_the_cause(monkeypatch):
+    subject = engine(batch_size=2)
+    forward = decoding._forward
+    monkeypatch.setattr(decoding, "_forward", _failing(forward, RuntimeError("out of memory")))
+    answers = subject.generate(requests(4), Sampling())
+    failed = [answer for answer in answers if isinstance(answer, EngineFailure)]
+    assert len(failed) == 2
+    assert all(isinstance(failure.__cause__, RuntimeError) and "out of memory" in str(failure) for failure in failed)
+    monkeypatch.setattr(decoding, "_forward", _failing(forward, KeyboardInterrupt()))
+    subject.model.train()
+    with pytest.raises(KeyboardInterrupt):
+        subject.generate(requests(4), Sampling())
+    assert subject.model.training
+    assert subject.model.config._attn_implementation == "sdpa"
+
+
+def _failing(forward, error):
+    """Fails at the first call only."""
+    state = {"first": True}
+
+    def run(*args):
+        if state.pop("first", False):
+            raise error
+        return forward(*args)
+
+    return run
+
+
+def test_logits_that_are_not_finite_fail_their_request_alone(monkeypatch):
+    subject = engine()
+    forward = decoding._forward
+
+    def poisoned(*args):
+        logits = forward(*args).clone()
+        if args[1].shape[1] == 1 and len(logits) == 3:
+            logits[1] = math.nan
+        return logits
+
+    monkeypatch.setattr(decoding, "_forward", poisoned)
+    calls = [Request(conversation(seed, words=5), 4) for seed in range(3)]
+    answers = subject.generate(calls, Sampling(1.0))
+    failed = [answer for answer in answers if isinstance(answer, EngineFailure)]
+    assert len(failed) == 1
+    assert "not finite at token 2" in str(failed[0])
+
+
+def test_the_model_is_left_as_it_was_and_weights_may_change():
+    subject = engine()
+    subject.model.train()
+    before = subject.generate(requests(2), Sampling())
+    assert subject.model.training
+    with torch.no_grad():
+        subject.model.model.embed_tokens.weight.mul_(-1)
+    assert subject.generate(requests(2), Sampling()) != before
+
+
+def test_a_conversation_goes_on_behind_sampled_tokens():
+    subject = engine()
+    talk = conversation(3)
+    (first,) = subject.generate([Request(talk, 6)], Sampling())
+    talk.tell([Segment("assistant", "reply", first.text, first.token_ids, first.logprobs, trained=True)])
+    talk.tell([Segment("user", "observation", "<|im_end|> more </tool_call>")])
+    (second,) = subject.generate([Request(talk, 6)], Sampling())
+    assert sum(talk.loss_mask) == 6
+    ids, _ = slow_reply(subject.model, talk.token_ids, 6, Sampling(), 0, subject.chat.end_ids)
+    assert second.token_ids == ids
+
+
+def test_the_fingerprint_and_bad_options(tmp_path):
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
+    found = engine(adapter=tmp_path).fingerprint
+    assert found["engine"] == "transformers"
+    assert found["model"] == "tiny"
+    assert found["dtype"] == "float32"
+    assert found["adapter"].startswith(tmp_path.name + "@")
+    assert all(isinstance(value, str) for value in found.values())
+    assert engine().fingerprint["adapter"] == "none"
+    with pytest.raises(ValueError, match="at least 1"):
+        engine(batch_size=0)
+
+
+def test_a_layer_with_room_is_a_cache_layer():
+    torch.manual_seed(0)
+    layer = RoomyLayer(room=2)
+    held = torch.zeros(2, 1, 0, 3)
+    for length in (4, 1, 1, 1):
+        new = torch.randn(2, 1, length, 3)
+        held = torch.cat([held, new], dim=2)
+        keys, values = layer.update(new, -new)
+        assert torch.equal(keys, held)
+        assert torch.equal(values, -held)
+    layer.batch_select_indices(torch.tensor([1, 1, 0]))
+    new = torch.randn(3, 1, 1, 3)
+    keys, _ = layer.update(new, -new)
+    assert torch.equal(keys, torch.cat([held[[1, 1, 0]], new], dim=2))
