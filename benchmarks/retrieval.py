@@ -41,18 +41,18 @@ from memsearcher.retrieval.fusion import FusionRetriever
 from memsearcher.retrieval.index import INDEX_FILE
 from memsearcher.retrieval.lexical import LexicalIndex
 from memsearcher.retrieval.protocol import Retriever
+from memsearcher.tasks import factbook
 from memsearcher.trajectory import Action, Observation, Task
 
 GOAL = 0.85
-DATA = Path(__file__).parents[1] / "data" / "factbook"
 
 
 def main() -> None:
     options = _options()
     torch.set_num_threads(options.threads)
     faiss.omp_set_num_threads(options.threads)
-    steps = [step for _, task in jsonl.read(options.questions) for step in task["metadata"]["steps"]]
-    retrievers = _retrievers(Corpus(options.corpus), options.index)
+    steps = [step for task in factbook.load("dev") for step in task.metadata["steps"]]
+    retrievers = _retrievers(Corpus(factbook.corpus_path()), options.index)
     queries = list(dict.fromkeys(step["ask"] for step in steps))[: options.queries]
     speed = _speed(retrievers, options.index, queries, options.batch, options.repeats)
     result = {
@@ -79,8 +79,6 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, default=DATA / "corpus.jsonl")
-    parser.add_argument("--questions", type=Path, default=DATA / "dev.jsonl")
     parser.add_argument("--index", type=Path, required=True, help="folder of the dense index, built if missing")
     parser.add_argument("--queries", type=int, default=512)
     parser.add_argument("--batch", type=int, default=64, help="queries asked at once")
