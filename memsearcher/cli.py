@@ -16,6 +16,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -30,6 +31,7 @@ from memsearcher.retrieval.build import build_retriever, index_info
 from memsearcher.retrieval.encoder import EncoderError
 from memsearcher.rollout import rollout as run_rollout
 from memsearcher.runs import Run
+from memsearcher.scoring import check_golds
 from memsearcher.tasks import factbook
 from memsearcher.tasks.files import read_tasks
 from memsearcher.trajectory import Task, Trajectory
@@ -70,7 +72,7 @@ def doctor(recipe: RecipeName = "pocket", overrides: Overrides = None) -> None:
         missing = False
         for finding in health.examine(load_recipe(recipe, overrides or ())):
             sign = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}[finding.ok]
-            table.add_row(sign, finding.name, finding.value, "" if finding.ok else finding.remedy)
+            table.add_row(sign, finding.name, escape(finding.value), "" if finding.ok else escape(finding.remedy))
             missing |= finding.ok is False
         out.print(table)
         if missing:
@@ -103,10 +105,10 @@ def ask(
 def rollout(
     tasks: Annotated[str, typer.Option(help="factbook-train, factbook-dev, factbook-test, or a JSONL file.")],
     folder: Annotated[Path, typer.Option("--out", help="The run folder.")],
-    n: Annotated[int | None, typer.Option(help="Draw so many questions by the recipe's seed.")] = None,
-    hops: Annotated[int | None, typer.Option(help="Only chain questions of so many hops.")] = None,
-    samples: Annotated[int, typer.Option(help="Attempts at each question.")] = 1,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    n: Annotated[int | None, typer.Option(min=1, help="Draw so many questions by the recipe's seed.")] = None,
+    hops: Annotated[int | None, typer.Option(min=1, help="Only chain questions of so many hops.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Attempts at each question.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
     recipe: RecipeName = "pocket",
     overrides: Overrides = None,
 ) -> None:
@@ -114,6 +116,8 @@ def rollout(
     with one_clear_error():
         settings = load_recipe(recipe, overrides or ())
         chosen = choose_tasks(tasks, n, hops, settings.seed)
+        if not chosen:
+            raise ValueError(f"{tasks}: no questions" + (f" of {hops} hops" if hops else ""))
         about = {"tasks": tasks, "n": n, "hops": hops, "samples": samples, "temperature": temperature}
         run = Run.open(folder, settings, about)
         waiting = run.missing(chosen, samples)
@@ -124,7 +128,11 @@ def rollout(
 
 
 def choose_tasks(tasks: str, n: int | None, hops: int | None, seed: int) -> list[Task]:
-    """Tasks by name or file."""
+    """Tasks by name or file.
+
+    Raises:
+        ValueError: no such tasks, or golds that no answer could be scored by; better now than after the run.
+    """
     for split in ("train", "dev", "test"):
         if tasks == f"factbook-{split}":
             return factbook.load(split, shape="chain" if hops else None, hops=hops, n=n, seed=seed)
@@ -133,7 +141,14 @@ def choose_tasks(tasks: str, n: int | None, hops: int | None, seed: int) -> list
     path = Path(tasks)
     if not path.is_file():
         raise ValueError(f"{tasks}: no such file; built-in are factbook-train, factbook-dev and factbook-test")
-    return list(islice(read_tasks(path), n))
+    chosen = list(islice(read_tasks(path), n))
+    for task in chosen:
+        if task.golds:
+            try:
+                check_golds(task.golds)
+            except ValueError as error:
+                raise ValueError(f"{tasks}: task {task.id}: {error}") from None
+    return chosen
 
 
 def play(
@@ -204,7 +219,7 @@ def warmstart(
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option("--out", help="The run folder.")] = Path("runs/demo"),
-    n: Annotated[int, typer.Option(help="Held-out questions to evaluate.")] = 40,
+    n: Annotated[int, typer.Option(min=1, help="Held-out questions to evaluate.")] = 40,
 ) -> None:
     """The built-in agent on the built-in world: three questions turn by turn, then an evaluation."""
     with one_clear_error():

@@ -28,7 +28,7 @@ def show(console: Console, trajectory: Trajectory) -> None:
         console.print(Text("failed: ", "bold red") + plain(trajectory.error))
     else:
         answer = plain(trajectory.answer) if trajectory.answer is not None else Text("none", "dim")
-        golds = Text(f"   (gold: {' | '.join(trajectory.task.golds)})", "dim") if trajectory.task.golds else Text()
+        golds = plain(f"   (gold: {' | '.join(trajectory.task.golds)})" if trajectory.task.golds else "", "dim")
         console.print(Text("answer: ", "bold green") + answer + golds)
     console.print()
 
@@ -46,7 +46,7 @@ def show_turn(console: Console, number: int, turn: Turn, react: int | None) -> N
         console.print(Text("search   ", "bold yellow") + plain(str(step.action.arguments.get("query"))))
         for passage in step.observation.passages if step.observation else ():
             line = f"  {passage.rank}. {passage.title}  [{passage.score:.2f}]  {passage.text}"
-            console.print(Text(line[:SHOWN_PASSAGE].replace("\n", " "), "dim"))
+            console.print(plain(line[:SHOWN_PASSAGE].replace("\n", " "), "dim"))
         if step.observation and step.observation.text:
             console.print(Text("  ") + plain(step.observation.text))
     for event in turn.events:
@@ -55,9 +55,9 @@ def show_turn(console: Console, number: int, turn: Turn, react: int | None) -> N
         console.print(Text("memory → ", "bold cyan") + plain(turn.memory_after))
 
 
-def plain(text: str) -> Text:
+def plain(text: str, style: str = "") -> Text:
     """Text from outside as it is: no markup in it counts, control characters are shown."""
-    return Text("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text))
+    return Text("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text), style)
 
 
 def summary(rows: Sequence[dict[str, Any]], title: str) -> Table:

@@ -77,11 +77,18 @@ def _tried(name: str, look: Callable[[], str]) -> Finding:
 
 
 def _index(recipe: Recipe) -> Finding:
-    corpus, folder = index_paths(recipe.retrieval)
+    try:
+        corpus, folder = index_paths(recipe.retrieval)
+    except FileNotFoundError as error:
+        return Finding("index", False, "no corpus", str(error))
     if recipe.retrieval.kind == "bm25":
         return Finding("index", corpus.is_file(), f"BM25 over {corpus.name}, built in memory at start", "name a corpus")
     try:
-        return Finding("index", True, f"{index_info(folder)['count']} passages in {folder}")
+        info = index_info(folder)
+        if info["state"] == "building":
+            found = f"{info['done']} of {info['count']} passages in {folder}"
+            return Finding("index", None, found, "memsearcher index build goes on where it was")
+        return Finding("index", True, f"{info['count']} passages in {folder}")
     except (OSError, ValueError) as error:
         return Finding("index", None, "not built", f"memsearcher index build ({error})")
 

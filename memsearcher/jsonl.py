@@ -23,12 +23,14 @@ def append(path: Path, value: Any) -> None:
         OSError: the folder is read-only or the disk is full; the file then ends as it did.
     """
     line = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
-    with path.open("ab") as file:
+    # Unbuffered: a buffer that could not be written would be tried again when the file is closed.
+    with path.open("ab", buffering=0) as file:
         end = _mend(path)
         file.truncate(end)
         try:
-            file.write(line)
-            file.flush()
+            written = 0
+            while written < len(line):
+                written += file.write(line[written:])
             os.fsync(file.fileno())
         except OSError:
             os.truncate(path, end)
@@ -48,7 +50,7 @@ def read(path: Path) -> Iterator[tuple[int, Any]]:
                 return
             try:
                 yield number, json.loads(line)
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            except (ValueError, RecursionError) as error:
                 raise JsonlError(f"{path}:{number}: not a line of JSON ({error})") from None
 
 

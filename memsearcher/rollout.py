@@ -16,7 +16,7 @@ from itertools import islice
 from memsearcher.agents.protocol import Act, Agent, Generate, Reply
 from memsearcher.engines.protocol import Engine, EngineFailure, Request, Sampling
 from memsearcher.environments.protocol import ActRequest, Environment, EnvironmentFailure
-from memsearcher.trajectory import Call, Observation, Segment, Task, Trajectory
+from memsearcher.trajectory import Call, Conversation, Observation, Segment, Task, Trajectory
 
 CUT_EVENTS = {"question": "question_cut", "memory": "memory_cut", "observation": "passage_cut"}
 
@@ -31,7 +31,7 @@ class Episode:
     def __init__(
         self, agent: Agent, task: Task, sample: int = 0, seed: int = 0, provenance: dict[str, str] | None = None
     ) -> None:
-        self.trajectory = Trajectory(task, agent.name, agent.limits, sample, seed, provenance=provenance or {})
+        self.trajectory = Trajectory(task, agent.name, agent.limits, sample, seed, provenance=dict(provenance or {}))
         self.pending: Generate | Act | None = None
         self._play = agent.play(self.trajectory)
         self._started = time.perf_counter()
@@ -50,20 +50,20 @@ class Episode:
         """Answer what is pending and let the agent go on to its next wish."""
         if isinstance(answer, Exception):
             self._end(answer)
-            return
-        if isinstance(answer, Reply):
-            self._record(answer)
-        self._resume(answer)
+        else:
+            self._resume(answer)
 
     def _record(self, reply: Reply) -> None:
         """Append the reply to its conversation and the call to its turn."""
         assert isinstance(self.pending, Generate)
         talk, turn = self.pending.talk, self.trajectory.turns[-1]
-        earlier = max((call.segment + 1 for call in turn.calls if self._is_in(call, talk)), default=0)
+        conversation = self._number(talk)
+        earlier = max(
+            (call.segment + 1 for call in self.trajectory.calls if call.conversation == conversation), default=0
+        )
         for segment in talk.segments[earlier:]:
             if segment.dropped:
                 turn.event(CUT_EVENTS[segment.part], f"{segment.dropped} tokens left out")
-        conversation = next(i for i, each in enumerate(self.trajectory.conversations) if each is talk)
         call = Call(
             self.pending.purpose,
             conversation,
@@ -79,12 +79,21 @@ class Episode:
             )
         )
 
-    def _is_in(self, call: Call, talk: object) -> bool:
-        return self.trajectory.conversations[call.conversation] is talk
+    def _number(self, talk: Conversation) -> int:
+        """The place of a conversation on the record; equal ones are told apart."""
+        for number, each in enumerate(self.trajectory.conversations):
+            if each is talk:
+                return number
+        raise ValueError("the agent asked about a conversation that it did not put on its record (Trajectory.converse)")
 
     def _resume(self, answer: Reply | Observation | None) -> None:
         try:
-            self.pending = self._play.send(answer)
+            if isinstance(answer, Reply):
+                self._record(answer)
+            wish = self._play.send(answer)
+            if not isinstance(wish, Generate | Act):
+                raise TypeError(f"the agent yielded {wish!r:.80}; it can ask for Generate and Act only")
+            self.pending = wish
         except StopIteration:
             self._end(None)
         except Exception as error:  # noqa: BLE001 - one trajectory's error is its own and goes on its record
@@ -136,7 +145,12 @@ def drive(
     """Run episodes in lockstep, `width` at a time, and yield each trajectory as it ends.
 
     `answer_calls` is given the episodes that wait for the model and sends each its reply.
+
+    Raises:
+        ValueError: `width` below 1.
     """
+    if width < 1:
+        raise ValueError(f"width is how many episodes are at work at once, at least 1, not {width}")
     coming = iter(episodes)
     at_work: list[Episode] = []
     while True:

@@ -12,8 +12,9 @@ import io
 import json
 import platform
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from memsearcher.scoring import Scores, score_trajectory
 from memsearcher.statistics import Interval, bootstrap_mean
 from memsearcher.trajectory import Task, Trajectory, attempt_id, read_trajectories, write_trajectory
 
-PACKAGES = ("torch", "transformers", "peft", "faiss-cpu", "bm25s", "sentence-transformers")
+PACKAGES = ("torch", "transformers", "peft", "faiss-cpu", "faiss-gpu", "bm25s", "sentence-transformers")
 
 
 class RunError(ValueError):
@@ -46,8 +47,11 @@ class Run:
         run = cls(folder)
         mine = {"about": about, "recipe": recipe.to_json()}
         if run.card.exists():
-            theirs = json.loads(run.card.read_text(encoding="utf-8"))
-            if {key: theirs.get(key) for key in mine} != mine:
+            try:
+                theirs = json.loads(run.card.read_bytes())
+            except ValueError as error:
+                raise RunError(f"{run.card}: not JSON ({error}); name another --out, or remove the folder") from None
+            if not isinstance(theirs, dict) or {key: theirs.get(key) for key in mine} != mine:
                 raise RunError(f"{folder} holds a run of other settings; name another --out, or remove it")
             return run
         if folder.exists() and any(folder.iterdir()):
@@ -122,9 +126,9 @@ def mean_of(rows: Iterable[dict[str, Any]], name: str) -> Interval | None:
 
 
 def versions() -> dict[str, str]:
-    """The versions a run depends on."""
-    return {
-        "memsearcher": __version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
-    }
+    """The versions a run depends on; of faiss, one of two packages is installed."""
+    found = {"memsearcher": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -137,7 +137,7 @@ def normalize_unicode(text: str) -> str:
     words = re.sub(r"\b(a|an|the)\b(?![+#])", " ", dated)
     words = re.sub(r"\b(\d+(?:\.\d+)?)(?=[^\W\d_])", r"\1 ", words)
     words = re.sub(rf"(?<={_CJK})\s+(?={_CJK})", "", words)
-    return " ".join(words.split()) or bare or folded
+    return " ".join(words.split()) or bare or folded or text.strip()
 
 
 def exact_match(prediction: str, golds: Sequence[str]) -> float:
@@ -259,8 +259,7 @@ def _fold(text: str) -> str:
 
 def _take_out_punctuation(text: str) -> str:
     """Text without the signs that carry no meaning; `text` is folded."""
-    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
-    text = text.replace(",", " ")
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text).replace(",", " ")
     text = re.sub(r"(?<=\d) ?- ?(?=\d)", "-", text)
     kept = {match.start() for match in re.finditer(r"(?<=\d)\.(?=\d)|(?<!\w)-(?=\d)|(?<=\d)-(?=\d)", text)}
     for match in re.finditer(r"(?<=\w)[+#]++(?!\w)", text):
@@ -270,8 +269,5 @@ def _take_out_punctuation(text: str) -> str:
 
 
 def _is_sign(character: str) -> bool:
-    return (
-        character in string.punctuation
-        or unicodedata.category(character)[0] == "P"
-        or unicodedata.category(character) == "Sc"
-    )
+    kind = unicodedata.category(character)
+    return character in string.punctuation or kind[0] == "P" or kind == "Sc"

@@ -12,7 +12,7 @@ No tokenizer and no model is needed to read or write it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -335,8 +335,8 @@ class Trajectory:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types, with its schema version."""
-        record: dict[str, Any] = _adapter().dump_python(self, mode="json")
-        return {"schema": SCHEMA_VERSION, **record}
+        # Not pydantic's dump, which alters lone surrogates in keys or fails at them.
+        return {"schema": SCHEMA_VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, data: Any) -> Trajectory:

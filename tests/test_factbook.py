@@ -20,6 +20,7 @@ from scripts.factbook.world import build_world
 DATA = Path(__file__).parents[1] / "data" / "factbook"
 PACKAGE = Path(os.environ.get("FACTBOOK_PACKAGE", "/tmp/npm/package"))
 STEP_FIELDS = {"id", "ask", "relation", "subject", "answer", "answers", "passage_id", "fact"}
+AREA_UNITS = ("square kilometers", "square kilometres", "km²", "km2")
 META_FIELDS = {"shape", "hops", "relations", "supporting_ids", "countries", "steps", "held_out_pair"}
 
 
@@ -151,9 +152,10 @@ def test_capital(text, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Mont Blanc 4,807 m; note - situated on the border", ("Mont Blanc",)),
+        ("Mont Blanc 4,807 m; note - situated on the border", ("Mont Blanc", "Mount Blanc")),
         ("Denali (Mount McKinley) 6,190 m (highest point in North America)", ("Denali", "Mount McKinley")),
         ("Noshak 7,485 m", ("Noshak",)),
+        ("Monts Nimba 1,752 m", ("Monts Nimba", "Mont Nimba", "Mount Nimba")),
         ("Turpan Pendi -154 m", ("Turpan Pendi",)),
         ("K2 (Mt. Godwin-Austen) 8,611 m", ("K2", "Mt. Godwin-Austen")),
         ("unnamed elevation 306 m", None),
@@ -189,10 +191,25 @@ def test_currency(text, adjectives, expected):
         ("President XI Jinping (since 14 March 2013); Vice President LI Yuanchao", ("Xi Jinping",)),
         ("King LETSIE III (since 7 February 1996)", ("Letsie III", "King Letsie III")),
         ("Queen of Australia ELIZABETH II (since 6 February 1952)", ("Elizabeth II", "Queen Elizabeth II")),
-        ("President Umar Hassan Ahmad al-BASHIR (since 1993)", ("Umar Hassan Ahmad al-Bashir", "al-Bashir")),
+        (
+            "President Umar Hassan Ahmad al-BASHIR (since 1993)",
+            ("Umar Hassan Ahmad al-Bashir", "Umar al-Bashir", "al-Bashir"),
+        ),
         ("President Maj. Gen. (ret.) Muhammadu BUHARI (since 29 May 2015)", ("Muhammadu Buhari", "Buhari")),
         ("Taoiseach (Prime Minister) Enda KENNY (since 9 March 2011)", ("Enda Kenny", "Kenny")),
-        ("Prime Minister Peter Paire O'NEILL (since 2 August 2011)", ("Peter Paire O'Neill", "O'Neill")),
+        (
+            "Prime Minister Peter Paire O'NEILL (since 2 August 2011)",
+            ("Peter Paire O'Neill", "Peter O'Neill", "O'Neill"),
+        ),
+        (
+            "President Ashraf GHANI Ahmadzai (since 29 September 2014)",
+            ("Ashraf Ghani Ahmadzai", "Ashraf Ghani", "Ghani"),
+        ),
+        ("President Seretse Khama Ian KHAMA (since 1 April 2008)", ("Seretse Khama Ian Khama", "Khama")),
+        ("President Tony TAN Keng Yam (since 1 September 2011)", ("Tony Tan Keng Yam", "Tony Tan")),
+        ("President Maj.Gen. (ret.) Muhammadu BUHARI (since 29 May 2015)", ("Muhammadu Buhari", "Buhari")),
+        ("Prime Minister Lt. Col. Yacouba ZIDA (since 19 November 2014)", ("Yacouba Zida", "Zida")),
+        ("Interim Prime Gheorghe BREGA (since 30 October 2015)", ("Gheorghe Brega", "Brega")),
         ("President Idriss DEBY Itno, Lt. Gen. (since 4 December 1990)", None),
         ("President (vacant); note - term expired on 25 May 2014", None),
         ("Captain Regent Lorella STEFANELLI and Captain Regent Nicola RENZI (since 2015)", None),
@@ -224,9 +241,16 @@ def test_person(text, expected):
         (values.calling_code, "country code - 1-684; satellite", None),
         (values.count, "6,911,544 (July 2015 est.)", ("6,911,544",)),
         (values.area, "1.284 million sq km", None),
+        (
+            values.area,
+            "18,274 sq km",
+            ("18,274 sq km", "18,274", *(f"18,274 {unit}" for unit in AREA_UNITS)),
+        ),
         (values.former_name, "Dahomey", ("Dahomey",)),
         (values.former_name, "Serendib, Ceylon", None),
         (values.adjectives, "Lao or Laotian", ("Lao", "Laotian")),
+        (values.nationality, "Lao or Laotian", ("Lao", "Laotian", "Lao or Laotian")),
+        (values.nationality, "French", ("French",)),
         (values.adjectives, "Motswana (singular), Batswana (plural)", None),
     ],
 )

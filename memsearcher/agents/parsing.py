@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from memsearcher.trajectory import Action, Event
 
 BOX = "\\boxed{"
+CALL, CALL_END = "<tool_call>", "</tool_call>"
 
 
 @dataclass(slots=True)
@@ -42,11 +43,10 @@ def parse_act(text: str, tool: str) -> ActReply:
     rest = _take_thought(text, reply)
     if rest is None:
         return reply
-    calls = re.findall(r"<tool_call>(.*?)</tool_call>", rest, re.DOTALL)
-    outside_calls = re.sub(r"<tool_call>.*?</tool_call>", "", rest, flags=re.DOTALL)
-    boxes, open_box = find_boxes(outside_calls)
-    if "<tool_call>" in outside_calls or open_box:
-        reply.event("unclosed_tag", "tool_call" if "<tool_call>" in outside_calls else "boxed")
+    calls, around, open_call = find_calls(rest)
+    boxes, open_box = find_boxes(around)
+    if open_call or open_box:
+        reply.event("unclosed_tag", "tool_call" if open_call else "boxed")
     if calls:
         if len(calls) > 1:
             reply.event("several_calls", f"{len(calls)}, the first one counts")
@@ -74,6 +74,20 @@ def parse_memory(text: str) -> tuple[str | None, bool]:
         return None, False
     memory, closed, _ = rest.partition("</memory>")
     return memory.strip(), bool(closed)
+
+
+def find_calls(text: str) -> tuple[list[str], str, bool]:
+    """The contents of all closed `<tool_call>` tags, the text around them, and whether one stays open."""
+    calls: list[str] = []
+    around: list[str] = []
+    end = 0
+    while (start := text.find(CALL, end)) >= 0 and (close := text.find(CALL_END, start)) >= 0:
+        calls.append(text[start + len(CALL) : close])
+        around.append(text[end:start])
+        end = close + len(CALL_END)
+    around.append(text[end:])
+    # Joined by a line break, so that what stood on both sides of a call cannot make a tag together.
+    return calls, "\n".join(around), start >= 0
 
 
 def find_boxes(text: str) -> tuple[list[str], bool]:
@@ -112,7 +126,11 @@ def _take_thought(text: str, reply: ActReply) -> str | None:
 
 
 def _read_call(text: str, tool: str, reply: ActReply) -> Action | None:
-    """A tool call read strictly; None and an event where it cannot be carried out."""
+    """A tool call read strictly; None and an event where it cannot be carried out.
+
+    The action has the arguments that the tool knows, `query` and `top_n`, and no others: the
+    model may have written any JSON into those, too deep or too large for the record.
+    """
     try:
         call = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -134,7 +152,7 @@ def _read_call(text: str, tool: str, reply: ActReply) -> Action | None:
     if "top_n" in arguments and type(arguments["top_n"]) is not int:
         reply.event("bad_json", "arguments.top_n must be an integer")
         return None
-    return Action(tool, arguments)
+    return Action(tool, {name: arguments[name] for name in ("query", "top_n") if name in arguments})
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -44,10 +44,10 @@ class Prompt:
         pattern = "|".join(re.escape(f"{{{name}}}") for name in slots)
         pieces = re.split(f"({pattern})", self.text) if slots else [self.text]
         segments: list[Segment] = []
-        for piece in pieces:
-            name = piece[1:-1]
-            if piece[:1] == "{" and name in slots:
-                segments += [Segment(role, each.part, each.text, limit=each.limit) for each in slots[name]]
+        for number, piece in enumerate(pieces):
+            if number % 2:  # the odd pieces are what the pattern found
+                slot = slots[piece[1:-1]]
+                segments += [Segment(role, each.part, each.text, limit=each.limit) for each in slot]
             elif piece:
                 segments.append(Segment(role, part, piece))
         return segments
@@ -88,7 +88,7 @@ def load_prompts(folder: str | Path, slots: Mapping[str, tuple[str, ...]]) -> Pr
         path = home / f"{name}.txt"
         try:
             text = path.read_text(encoding="utf-8").removesuffix("\n")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             built_in = ", ".join(
                 sorted(each.name for each in FOLDER.iterdir() if each.is_dir() and each.name[0] != "_")
             )

@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """Writes MemSearcher's replies.
+    """Writes MemSearcher's replies; `tool` is the name of its search.
 
     A share `careless` of the steps starts with a query that is too short, so that the traces
     hold searches that fail and what to do then. Which steps those are follows from the task.
@@ -54,6 +54,7 @@ class Expert:
     """
 
     careless: float = 0.0
+    tool: str = "search"
 
     def reply(self, trajectory: Trajectory, call: Generate) -> str:
         """The text of the next reply of `trajectory`, whose pending call is `call`."""
@@ -70,7 +71,7 @@ class Expert:
             return f"<think>The memory has the answer. {steps[-1].fact}</think>\n\\boxed{{{trajectory.task.golds[0]}}}"
         tried = sum(f"{query} - not found" in memory for query in missing.queries)
         query = missing.queries[min(tried, len(missing.queries) - 1)]
-        tool_call = json.dumps({"name": "search", "arguments": {"query": query}}, ensure_ascii=False)
+        tool_call = json.dumps({"name": self.tool, "arguments": {"query": query}}, ensure_ascii=False)
         return f"<think>I need the {missing.ask}.</think>\n<tool_call>{tool_call}</tool_call>"
 
     def _remember(self, trajectory: Trajectory, talk: Conversation, memory: str, step: Step) -> str:

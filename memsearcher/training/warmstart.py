@@ -23,16 +23,18 @@ import torch
 from peft import LoraConfig, get_peft_model
 from rich.progress import track
 from torch.nn.functional import cross_entropy
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments, set_seed
 
 from memsearcher import jsonl
 from memsearcher.agents.memsearcher import MemSearcher
 from memsearcher.engines.chat import ChatFormat
+from memsearcher.engines.models import SMOLLM2
 from memsearcher.environments.protocol import Environment
 from memsearcher.recipe import Recipe
 from memsearcher.scoring import exact_match
 from memsearcher.tasks import factbook
 from memsearcher.training.expert import Expert, demonstrate
+from memsearcher.training.resume import last_checkpoint
 from memsearcher.trajectory import Task, Trajectory, read_trajectories, write_trajectory
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -42,6 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "comparison": {"shape": "comparison"},
     "intersection": {"shape": "intersection"},
 }
+# What the built-in weights are called upstream.
 BASE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
@@ -78,7 +81,7 @@ def record_demonstrations(recipe: Recipe, environment: Environment, chat: ChatFo
         for turns, tasks in sorted(by_turns.items()):
             agent = MemSearcher(replace(recipe.limits, turns=turns), recipe.prompts, recipe.tool)
             missing = [task for task in tasks if task.id not in done]
-            yield from demonstrate(agent, environment, Expert(recipe.warmstart.careless), chat, missing)
+            yield from demonstrate(agent, environment, Expert(recipe.warmstart.careless, recipe.tool), chat, missing)
 
     total = sum(map(len, by_turns.values())) - len(done)
     for trajectory in track(play(), "The expert plays", total=total):
@@ -135,12 +138,18 @@ def pad(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
 
 
 def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Path) -> list[dict[str, Any]]:
-    """Fine-tune a LoRA adapter on `model` and save it to `out/adapter`; returns the log, a row a step.
+    """Fine-tune a LoRA adapter on `model` and save it to `out/adapter`; returns the log, a row for five steps.
 
     On a CPU one conversation a forward pass wastes nothing on padding. A killed run goes on
     from its last checkpoint.
+
+    Raises:
+        ValueError: no rows.
     """
+    if not rows:
+        raise ValueError("there is nothing to train on: no demonstration ended with the right answer")
     settings = recipe.warmstart
+    set_seed(recipe.seed)  # the adapter's first weights are drawn before the trainer sets it
     adapted = get_peft_model(
         model,
         LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM"),
@@ -166,15 +175,17 @@ def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Pat
         dataloader_pin_memory=torch.cuda.is_available(),
     )
     trainer = SparseLossTrainer(model=adapted, args=arguments, train_dataset=rows, data_collator=pad)
-    trainer.train(resume_from_checkpoint=any((out / "checkpoints").glob("checkpoint-*")))
-    save_adapter(adapted, out / "adapter")
+    checkpoint = last_checkpoint(out / "checkpoints")
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    save_adapter(adapted, out / "adapter", BASE_MODEL if recipe.model.name in SMOLLM2 else recipe.model.name)
     return [row for row in trainer.state.log_history if "loss" in row]
 
 
-def save_adapter(adapted: Any, folder: Path) -> None:
-    """Save a LoRA adapter as safetensors in bfloat16, bound to the upstream model's name."""
-    adapted.peft_config["default"].base_model_name_or_path = BASE_MODEL
-    adapted.to(torch.bfloat16).save_pretrained(folder)
+def save_adapter(adapted: Any, folder: Path, base: str) -> None:
+    """Save a LoRA adapter as safetensors in bfloat16, bound to the name of its base model."""
+    adapted.peft_config["default"].base_model_name_or_path = base
+    # Left to itself, peft asks the hub for the base's vocabulary; embeddings are not trained here.
+    adapted.to(torch.bfloat16).save_pretrained(folder, save_embedding_layers=False)
 
 
 def warm_start(recipe: Recipe, environment: Environment, model: Any, tokenizer: Any, out: Path) -> Path:
@@ -182,9 +193,14 @@ def warm_start(recipe: Recipe, environment: Environment, model: Any, tokenizer: 
 
     `out` then holds the recipe, the expert's trajectories, the training log and the adapter
     with `agent.json`, which binds it to prompts and limits.
+
+    Raises:
+        ValueError: `out` holds a warm start of another recipe, or no demonstration ended right.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    jsonl.replace(out / "recipe.yaml", recipe.to_yaml().encode())
+    card, mine = out / "recipe.yaml", recipe.to_yaml().encode()
+    if card.exists() and card.read_bytes() != mine:
+        raise ValueError(f"{out} holds a warm start of another recipe; name another --out, or remove it")
+    jsonl.replace(card, mine)
     chat = ChatFormat.from_tokenizer(tokenizer)
     trajectories = record_demonstrations(recipe, environment, chat, out / "demonstrations.jsonl")
     rows, counts = examples(trajectories, recipe.seed)

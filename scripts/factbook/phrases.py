@@ -14,12 +14,12 @@ INVERSE: dict[str, tuple[str, ...]] = {
     "highest_point": (
         "the country whose highest point is {v}",
         "the country that has {v} as its highest point",
-        "the country with {v} as its highest elevation",
+        "the country with {v} as its highest point",
     ),
     "lowest_point": (
         "the country whose lowest point is {v}",
         "the country that has {v} as its lowest point",
-        "the country with {v} as its lowest elevation",
+        "the country with {v} as its lowest point",
     ),
     "anthem": (
         'the country whose national anthem is "{v}"',
@@ -120,7 +120,7 @@ _OTHERS: dict[str, tuple[str, ...]] = {
     "calling_code": ("Which telephone country code belongs to {c}?",),
     "chief_of_state": ("Who serves as chief of state of {c}?",),
     "head_of_government": ("Who serves as head of government of {c}?",),
-    "independence": ("On what date did independence come to {c}?",),
+    "independence": ("What date marks the independence of {c}?",),
     "national_holiday": ("Which day of the year is the national holiday of {c}?",),
     "national_symbol": ("What serves as the national symbol of {c}?",),
     "official_language": ("Which language is the official language of {c}?",),

@@ -166,7 +166,8 @@ class Writer:
         """A description of a country, and the step that finds it."""
         step = self.steps.inverse(relation, code)
         wording = self.rng.choice(phrases.INVERSE[relation.removesuffix("^-1")])
-        return wording.format(v=step["subject"]), step
+        value = step["subject"]
+        return wording.format(v=f"the {value}" if " River" in value else value), step
 
 
 def _is_showcase(kind: str, draft: Draft) -> bool:

@@ -183,7 +183,7 @@ ATTRIBUTES: dict[str, Relation] = {
             "nationality",
             "languages",
             ("People and Society", "Nationality", "adjective"),
-            _plain(values.adjectives),
+            _plain(values.nationality),
             "nationality adjective of {c}",
             "The nationality adjective of {c} is {v}.",
         ),

@@ -15,12 +15,12 @@ _TITLES = (
     "president of the swiss confederation|president of the government|president of the republic|"
     "head of government \\(or cap de govern\\)|taoiseach \\(prime minister\\)|"
     "executive president|interim president|acting president|transitional president|"
-    "interim prime minister|acting prime minister|sultan and prime minister|"
+    "interim prime minister|interim prime|acting prime minister|sultan and prime minister|"
     "king and prime minister|prime minister vice president|chairman of the council of ministers|"
     "state president|federal president|president|prime minister|premier|chancellor|king|queen|"
     "emperor|sultan|amir|emir|grand duke|prince|pope|minister of state|secretary of state|"
     "archbishop|cardinal|chief executive|chief minister|captain regent|governor|sheikh|shaykh|"
-    "sir|dame|dr\\.|ratu|lt\\. gen\\.|maj\\. gen\\.|brig\\. gen\\.|gen\\.|col\\.|field marshal|"
+    "sir|dame|dr\\.|ratu|lt\\. gen\\.|lt\\. col\\.|maj\\. ?gen\\.|brig\\. gen\\.|gen\\.|col\\.|field marshal|"
     "cdre\\.|\\(ret\\.?\\)|marshal|the right honourable"
 )
 _TITLE = re.compile(rf"^(?:{_TITLES})\s+", re.IGNORECASE)
@@ -52,11 +52,15 @@ _CURRENCIES: dict[str, Values] = {
         "Communaute Financiere Africaine franc",
         "West African CFA franc",
         "CFA franc",
+        "West African CFA francs",
+        "CFA francs",
     ),
     "Cooperation Financiere en Afrique Centrale franc": (
         "Cooperation Financiere en Afrique Centrale franc",
         "Central African CFA franc",
         "CFA franc",
+        "Central African CFA francs",
+        "CFA francs",
     ),
     "Renminbi yuan": ("yuan", "renminbi", "Chinese yuan"),
     "NZ dollar": ("New Zealand dollar",),
@@ -82,13 +86,17 @@ def capital(text: str) -> Values | None:
 
 
 def elevation_point(text: str) -> Values | None:
-    """The name in "Mont Blanc 4,807 m"; None for unnamed places and descriptions."""
+    """The name in "Mont Blanc 4,807 m", also as "Mount Blanc"; None for unnamed places and descriptions."""
     name = re.split(r"\s-?\d[\d,.]* m\b", text)[0]
     if name == text or not name[0].isupper() or re.search(r"\b(on|in|near|at|and|of the)\b", name):
         return None
     if re.search(r"\b(unnamed|location|sea level)\b", name):
         return None
-    return _name(name)
+    forms = _name(name)
+    mount = re.fullmatch(r"Monts? (.+)", forms[0]) if forms else None
+    if forms and mount:
+        forms += (f"Mont {mount.group(1)}", f"Mount {mount.group(1)}")
+    return tuple(dict.fromkeys(forms)) if forms else None
 
 
 def anthem(text: str) -> Values | None:
@@ -124,7 +132,10 @@ def currency(text: str, adjectives: Values = ()) -> Values | None:
 
 
 def person(text: str) -> Values | None:
-    """The first office holder: "President Emmanuel MACRON (since ...)" is Emmanuel Macron, Macron."""
+    """The first office holder: "President Emmanuel MACRON (since ...)" is Emmanuel Macron, Macron.
+
+    "Juan Manuel SANTOS Calderon" is Juan Manuel Santos and Juan Santos too.
+    """
     match = re.match(r"([^(;,]+?(?:\((?:ret\.?|Prime Minister|or Cap de Govern)\)[^(;,]+?)?) \(since", text, re.I)
     if match is None or re.search(r"\band [A-Z]", match.group(1).replace("and Prime", "")):
         return None
@@ -143,6 +154,13 @@ def person(text: str) -> Values | None:
     values = [full]
     if regal and not title.lower().startswith("prince"):
         values.append(f"{'Grand Duke' if title == 'Grand' else title} {full}")
+    given = words[: words.index(shouted[0])]
+    if given:
+        last = max(place for place, word in enumerate(words) if word in shouted)
+        values.append(" ".join([*given, *(_calm(word) for word in words[len(given) : last + 1])]))
+    # No short form that names someone else: "Seretse Khama Ian KHAMA" is not his father Seretse Khama.
+    if given and not regal and surname not in given:
+        values.append(f"{given[0]} {surname}")
     if len(surname) > 3 and surname != full and not _ROMAN.fullmatch(shouted[-1]):
         values.append(surname)
     return tuple(dict.fromkeys(values))
@@ -191,10 +209,16 @@ def official_language(text: str) -> Values | None:
 
 
 def adjectives(text: str) -> Values | None:
-    """The forms of "Lao or Laotian"."""
+    """Each form in "Lao or Laotian"."""
     forms = tuple(form.strip() for form in re.split(r" or |, ", text))
     clear = all(re.fullmatch(r"[A-Z][A-Za-z\-]+(?: [A-Z][A-Za-z\-]+)*", form) for form in forms)
     return forms if text and clear else None
+
+
+def nationality(text: str) -> Values | None:
+    """Each form in "Lao or Laotian", and the text as it stands."""
+    forms = adjectives(text)
+    return tuple(dict.fromkeys((*forms, text))) if forms else None
 
 
 def internet_code(text: str) -> Values | None:
@@ -216,9 +240,12 @@ def count(text: str) -> Values | None:
 
 
 def area(text: str) -> Values | None:
-    """ "236,800 sq km", with and without the unit."""
+    """ "236,800 sq km", with the unit's other spellings and without it."""
     match = re.match(r"((\d[\d,.]*) sq km)(?=$|;| \()", text)
-    return (match.group(1), match.group(2), f"{match.group(2)} square kilometers") if match else None
+    if match is None:
+        return None
+    units = ("square kilometers", "square kilometres", "km²", "km2")
+    return (match.group(1), match.group(2), *(f"{match.group(2)} {unit}" for unit in units))
 
 
 def former_name(text: str) -> Values | None:

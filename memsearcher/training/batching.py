@@ -1,0 +1,219 @@
+"""Conversations as rows of a batch: ragged, weighted, and run a few at a time.
+
+A row is one conversation: the tokens up to the first one that was sampled are its prompt,
+the rest is its completion. Rows of one trajectory share an owner and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from memsearcher.trajectory import Conversation, Segment, Trajectory
+
+NOBODY = -1
+"""The owner of a filler row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One conversation as the loss sees it.
+
+    Attributes:
+        owner: place of its trajectory in this process's batch.
+        prompt_ids: tokens before the first sampled one.
+        completion_ids: the sampled tokens and what stands between them, up to the last sampled one.
+        mask: 1 for each sampled token of the completion, 0 for every other.
+        logprobs: log-probability of each sampled token when it was sampled, 0.0 for every other
+            token; None where the backend gave none.
+    """
+
+    owner: int
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    mask: list[int]
+    logprobs: list[float] | None
+
+    @property
+    def trained(self) -> int:
+        """Sampled tokens; 0 in a filler row."""
+        return sum(self.mask)
+
+
+def rows_of(trajectory: Trajectory, owner: int, leave_out_cut: bool = False) -> list[Row]:
+    """The rows of a trajectory, in order; a failed trajectory has none.
+
+    Args:
+        leave_out_cut: leave out conversations in which a reply was cut at its token limit.
+
+    Raises:
+        ValueError: a conversation in which nothing was sampled, which no loss can train.
+    """
+    if trajectory.error is not None:
+        return []
+    cut = {call.conversation for call in trajectory.calls if call.finish == "length"} if leave_out_cut else set()
+    rows = []
+    for number, conversation in enumerate(trajectory.conversations):
+        ids, mask = conversation.token_ids, conversation.loss_mask
+        if ids is None or mask is None or 1 not in mask:
+            raise ValueError(
+                f"agent {trajectory.agent!r} left conversation {number + 1} of {trajectory.id} without a sampled "
+                "token; an agent must ask the model in every conversation that it starts"
+            )
+        if number in cut:
+            continue
+        first = mask.index(1)
+        last = len(mask) - mask[::-1].index(1)
+        logprobs = _logprobs(conversation)
+        rows.append(
+            Row(
+                owner,
+                ids[:first],
+                ids[first:last],
+                mask[first:last],
+                None if logprobs is None else logprobs[first:last],
+            )
+        )
+    return rows
+
+
+def filler(token: int, logprobs: bool) -> Row:
+    """A row that weighs nothing: two tokens, none of them trained."""
+    return Row(NOBODY, [token], [token], [0], [0.0] if logprobs else None)
+
+
+def row_weights(rows: Sequence[Row], average: str, counted: Sequence[bool]) -> list[float]:
+    """What a trained token of each row weighs in the loss, before the division by their sum.
+
+    With m_ij trained tokens in row j of the n_i rows of trajectory i: 1 for the mean over
+    tokens, 1/m_ij over conversations, 1/(n_i m_ij) over trajectories.
+
+    Args:
+        average: `token`, `conversation` or `trajectory`.
+        counted: of each trajectory, whether it takes part; rows of the others and fillers weigh 0.
+    """
+    rows_by_owner = Counter(row.owner for row in rows)
+    weights = []
+    for row in rows:
+        if row.owner == NOBODY or not counted[row.owner]:
+            weights.append(0.0)
+        elif average == "token":
+            weights.append(1.0)
+        else:
+            weights.append(1 / (row.trained * (rows_by_owner[row.owner] if average == "trajectory" else 1)))
+    return weights
+
+
+def plan_chunks(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """Rows in chunks of like length, each of at most `tokens` tokens when padded to its longest row.
+
+    The longest rows come first, so that a run that lacks memory fails at once. A row that is
+    longer than `tokens` is a chunk of its own.
+    """
+    chunks: list[list[int]] = []
+    longest = 0
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        if not chunks or longest * (len(chunks[-1]) + 1) > tokens:
+            chunks.append([])
+            longest = lengths[row]
+        chunks[-1].append(row)
+    return chunks
+
+
+def split_chunks(chunks: Sequence[list[int]], count: int) -> list[list[int]]:
+    """The same rows in `count` chunks, the largest ones halved; so that all processes run equally many.
+
+    Raises:
+        ValueError: fewer rows than chunks are wanted.
+    """
+    if count > sum(map(len, chunks)):
+        raise ValueError(f"{sum(map(len, chunks))} rows cannot be split into {count} chunks")
+    chunks = list(chunks)
+    while len(chunks) < count:
+        place = max(range(len(chunks)), key=lambda number: len(chunks[number]))
+        half = math.ceil(len(chunks[place]) / 2)
+        chunks[place : place + 1] = [chunks[place][:half], chunks[place][half:]]
+    return chunks
+
+
+def padded(rows: Iterable[Sequence[float]], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Rows as one tensor `[rows, longest]`, padded on the right with zeros."""
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row, dtype=dtype) for row in rows], batch_first=True).to(
+        device
+    )
+
+
+def take(inputs: dict[str, Tensor], rows: Sequence[int]) -> dict[str, Tensor]:
+    """The rows of a batch of TRL's, without the padding that none of them needs.
+
+    Prompts are padded on the left, completions and all that goes with them on the right.
+    """
+    index = torch.tensor(rows, device=inputs["prompt_mask"].device)
+    prompt = int(inputs["prompt_mask"][index].sum(1).max())
+    width = inputs["completion_mask"].shape[1]
+    # TRL's metrics take a width of 1 for one value a row.
+    completion = max(2, int(inputs["completion_mask"][index].sum(1).max()))
+    taken = {}
+    for name, value in inputs.items():
+        if value.ndim == 0:
+            taken[name] = value
+        elif name.startswith("prompt"):
+            taken[name] = value[index][:, value.shape[1] - prompt :]
+        elif value.ndim == 2 and value.shape[1] == width:
+            taken[name] = value[index][:, :completion]
+        else:
+            taken[name] = value[index]
+    return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Rows with nothing on their left, as a model is given them.
+
+    Every token's position is its place in its own conversation, whatever else is in the
+    batch, and padding lies behind it where causal attention does not look.
+    """
+
+    ids: Tensor
+    labels: Tensor
+    places: Tensor
+    """Where in the model's output, shifted by one, each token of the completions `[rows, width]` is."""
+
+    @classmethod
+    def from_padded(cls, input_ids: Tensor, attention_mask: Tensor, trained: Tensor) -> Packed:
+        """Pack prompts padded on the left and completions padded on the right.
+
+        Args:
+            input_ids: `[rows, prompt + width]`, with its `attention_mask`.
+            trained: bool `[rows, width]`, the tokens whose log-probability is wanted.
+        """
+        width = trained.shape[1]
+        prompts = attention_mask[:, :-width].sum(1, keepdim=True)
+        lengths = prompts + attention_mask[:, -width:].sum(1, keepdim=True)
+        start = input_ids.shape[1] - width - prompts
+        steps = torch.arange(int(lengths.max()), device=input_ids.device)
+        real = steps < lengths
+        ids = input_ids.gather(1, torch.where(real, start + steps, 0)) * real
+        label = real & (steps >= prompts)
+        label &= trained.gather(1, (steps - prompts).clamp(0, width - 1))
+        places = prompts - 1 + torch.arange(width, device=input_ids.device)
+        return cls(ids, torch.where(label, ids, -100), places.clamp(max=ids.shape[1] - 2))
+
+    def unpack(self, output: Tensor, trained: Tensor) -> Tensor:
+        """What a model gave for each next token `[rows, length - 1]`, as `[rows, width]`; 0 where not trained."""
+        return output.gather(1, self.places).masked_fill(~trained, 0.0)
+
+
+def _logprobs(conversation: Conversation) -> list[float] | None:
+    """Sampling log-probabilities along a conversation; None if any reply lacks them."""
+    parts = [_segment_logprobs(segment) for segment in conversation.segments]
+    return [value for part in parts if part is not None for value in part] if None not in parts else None
+
+
+def _segment_logprobs(segment: Segment) -> list[float] | None:
+    return segment.logprobs if segment.trained else [0.0] * len(segment.token_ids or ())

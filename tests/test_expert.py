@@ -1,0 +1,223 @@
+"""The expert plays by the rules: it searches, notes what is not there, asks again, and answers."""
+
+import pytest
+
+from memsearcher.agents.memsearcher import MemSearcher
+from memsearcher.agents.parsing import parse_act, parse_memory
+from memsearcher.engines.chat import ChatFormat
+from memsearcher.environments.protocol import EnvironmentFailure
+from memsearcher.training.expert import Expert, Step, demonstrate
+from memsearcher.training.warmstart import examples
+from memsearcher.trajectory import Limits, Task
+from tests.scripted import ScriptedEnvironment, names, passage
+from tests.tiny import tiny_tokenizer
+
+CAPITAL = {
+    "ask": "country whose capital is Vientiane",
+    "relation": "capital^-1",
+    "subject": "Vientiane",
+    "answers": ["Laos"],
+    "passage_id": "p1",
+    "fact": "Vientiane is the capital of Laos.",
+}
+CURRENCY = {
+    "ask": "currency of Laos",
+    "relation": "currency",
+    "subject": "Laos",
+    "answers": ["kip", "Lao kip"],
+    "passage_id": "p1",
+    "fact": "The currency of Laos is the kip.",
+}
+BOOKS = {
+    CAPITAL["ask"]: [passage(2, "Hanoi is the capital of Vietnam."), passage(1, "The capital of LAOS is Vientiane.")],
+    CURRENCY["ask"]: [passage(1, "In Laos people pay in kip.")],
+}
+CHAT = ChatFormat.from_tokenizer(tiny_tokenizer())
+
+
+def task(number=0, golds=("kip",), steps=(CAPITAL, CURRENCY)):
+    return Task(f"t{number}", "What is the currency of the country?", golds, {"steps": list(steps)})
+
+
+def demonstrations(books=BOOKS, tasks=None, expert=None, limits=None, tool="search"):
+    agent = MemSearcher(limits or Limits(turns=6), tool=tool)
+    return list(demonstrate(agent, ScriptedEnvironment(books), expert or Expert(tool=tool), CHAT, tasks or [task()]))
+
+
+def queries(trajectory):
+    return [action.arguments["query"] for action in trajectory.actions]
+
+
+def replies(trajectory):
+    return [
+        (call.purpose, trajectory.conversations[call.conversation].segments[call.segment].text)
+        for call in trajectory.calls
+    ]
+
+
+def test_word_for_word():
+    (trajectory,) = demonstrations()
+    assert replies(trajectory) == [
+        (
+            "act",
+            "<think>I need the country whose capital is Vientiane.</think>\n"
+            '<tool_call>{"name": "search", "arguments": {"query": "country whose capital is Vientiane"}}</tool_call>',
+        ),
+        ("remember", "<memory>Vientiane is the capital of Laos.</memory>"),
+        (
+            "act",
+            "<think>I need the currency of Laos.</think>\n"
+            '<tool_call>{"name": "search", "arguments": {"query": "currency of Laos"}}</tool_call>',
+        ),
+        ("remember", "<memory>Vientiane is the capital of Laos. The currency of Laos is the kip.</memory>"),
+        ("act", "<think>The memory has the answer. The currency of Laos is the kip.</think>\n\\boxed{kip}"),
+    ]
+    assert trajectory.answer == "kip"
+    assert trajectory.events == []
+    assert trajectory.provenance["engine"] == "scripted expert"
+
+
+def test_it_notes_what_is_not_there_and_asks_in_other_words():
+    books = {
+        None: "No passages found.",
+        "Vientiane capital": BOOKS[CAPITAL["ask"]],
+        "currency Laos country": BOOKS[CURRENCY["ask"]],
+    }
+    (trajectory,) = demonstrations(books)
+    assert queries(trajectory) == [
+        CAPITAL["ask"],
+        "Vientiane capital",
+        CURRENCY["ask"],
+        "Laos currency",
+        "currency Laos country",
+    ]
+    assert trajectory.turns[-1].memory_before == (
+        "country whose capital is Vientiane - not found. Vientiane is the capital of Laos. "
+        "currency of Laos - not found. Laos currency - not found. The currency of Laos is the kip."
+    )
+    assert (trajectory.answer, trajectory.events) == ("kip", [])
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [passage(3, "Vientiane is in Laos.")],  # another passage
+        [passage(1, "Vientiane is a city.")],  # the passage without its answer
+        [passage(1, "Vientiane " + "and more " * 60 + " Laos")],  # cut before its answer
+    ],
+)
+def test_it_believes_only_what_the_agent_is_shown(found):
+    (trajectory,) = demonstrations({CAPITAL["ask"]: found}, limits=Limits(turns=2, passage_tokens=60))
+    assert trajectory.turns[0].memory_after == "country whose capital is Vientiane - not found."
+
+
+def test_passages_beyond_the_agents_limit_are_not_seen():
+    (trajectory,) = demonstrations(limits=Limits(turns=2, passages=1))
+    assert trajectory.turns[0].memory_after == "country whose capital is Vientiane - not found."
+
+
+def test_it_ends_at_the_turn_limit_when_nothing_helps():
+    (trajectory,) = demonstrations({})
+    assert queries(trajectory) == [CAPITAL["ask"], "Vientiane capital", *["capital Vientiane country"] * 3]
+    assert trajectory.answer is None
+    assert {name for _, name in names(trajectory)} == {"duplicate_query", "turn_limit"}
+
+
+def test_careless_steps_start_with_the_bare_name():
+    (trajectory,) = demonstrations(expert=Expert(careless=1.0))
+    assert queries(trajectory) == ["Vientiane", CAPITAL["ask"], "Laos", CURRENCY["ask"]]
+    assert trajectory.answer == "kip"
+    assert Step.of(CAPITAL, True).queries[1:] == Step.of(CAPITAL, False).queries
+
+
+def test_which_steps_are_careless_follows_from_the_task():
+    many = [task(number) for number in range(40)]
+
+    def firsts(order):
+        return {each.id: queries(each)[0] for each in demonstrations(tasks=order, expert=Expert(careless=0.5))}
+
+    chosen = firsts(many)
+    assert chosen == firsts(many[::-1])
+    assert 10 < sum(query == "Vientiane" for query in chosen.values()) < 30
+
+
+@pytest.mark.parametrize("careless", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "books", [BOOKS, {}, {"Vientiane capital": BOOKS[CAPITAL["ask"]]}], ids=["all", "none", "some"]
+)
+def test_every_reply_is_well_formed(books, careless):
+    for trajectory in demonstrations(books, [task(number) for number in range(8)], Expert(careless)):
+        for purpose, text in replies(trajectory):
+            if purpose == "act":
+                reply = parse_act(text, "search")
+                assert reply.events == []
+                assert reply.thought
+            else:
+                assert parse_memory(text)[1]
+
+
+def test_another_tool():
+    (trajectory,) = demonstrations(tool="look_up")
+    assert (trajectory.answer, trajectory.events) == ("kip", [])
+    assert {action.name for action in trajectory.actions} == {"look_up"}
+
+
+def test_quotes_and_letters_come_through():
+    step = {**CURRENCY, "ask": 'anthem "Pheng Xat Lāo"'}
+    (trajectory,) = demonstrations({step["ask"]: BOOKS[CURRENCY["ask"]]}, [task(steps=[step])])
+    assert queries(trajectory) == ['anthem "Pheng Xat Lāo"']
+    assert "Lāo" in replies(trajectory)[0][1]
+    assert trajectory.answer == "kip"
+
+
+def test_a_search_that_fails_is_that_demonstrations_error():
+    books = {**BOOKS, CAPITAL["ask"]: EnvironmentFailure("no index")}
+    good = task(1, steps=[CURRENCY])
+    ended = {each.task.id: each.error for each in demonstrations(books, [task(0), good])}
+    assert ended == {"t0": "EnvironmentFailure: no index", "t1": None}
+
+
+def test_loss_is_on_the_experts_own_tokens_and_on_no_others():
+    (trajectory,) = demonstrations()
+    rows, counts = examples([trajectory], seed=0)
+    assert len(rows) == counts["conversations"] == 3
+    assert counts["tokens"] == sum(len(row["input_ids"]) for row in rows)
+    by_ids = {tuple(talk.token_ids): talk for talk in trajectory.conversations}
+    own = 0
+    for row in rows:
+        assert row["attention_mask"] == [1] * len(row["input_ids"])
+        want = []
+        for segment in by_ids[tuple(row["input_ids"])].segments:
+            want += segment.token_ids if segment.part == "reply" else [-100] * len(segment.token_ids)
+        assert row["labels"] == want
+        own += sum(label != -100 for label in want)
+        # The end token is learned too, and what is learned spells the replies.
+        assert CHAT.end_id in row["labels"]
+    assert counts["trained_tokens"] == own == sum(call.sampled_tokens for call in trajectory.calls)
+
+
+def test_what_ends_wrong_is_left_out_and_counted():
+    wrong = task(1, golds=("dong",), steps=[CURRENCY])
+    wrong_answer = Task("t9", "q", ("kip",), {"steps": [CAPITAL]})
+    books = {**BOOKS, CAPITAL["ask"]: EnvironmentFailure("no index")}
+    played = demonstrations(books, [task(0), wrong, wrong_answer])
+    limited = demonstrations({}, [task(2)])
+    for each in played:
+        if each.task.id == "t1":
+            each.answer = "kip"  # not the gold
+    rows, counts = examples([*played, *limited, *demonstrations(tasks=[task(3)])], seed=0)
+    assert (counts["trajectories"], counts["right"], counts["failed"], counts["conversations"]) == (5, 1, 2, 3)
+    assert len(rows) == 3
+
+
+def test_rows_are_shuffled_by_the_seed():
+    played = demonstrations(tasks=[task(number) for number in range(6)], expert=Expert(0.5))
+    assert examples(played, 1) == examples(played, 1)
+    assert examples(played, 1)[0] != examples(played, 2)[0]
+    assert sorted(map(str, examples(played, 1)[0])) == sorted(map(str, examples(played, 2)[0]))
+
+
+def test_nothing_right_gives_no_rows():
+    rows, counts = examples([], 0)
+    assert rows == []
+    assert set(counts.values()) == {0}

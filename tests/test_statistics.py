@@ -1,0 +1,62 @@
+"""Bootstrap intervals against hand numbers and SciPy."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from memsearcher.statistics import bootstrap_mean
+
+
+def test_two_values_have_the_exact_interval():
+    # Resampled means are 0, 1/2 and 1 with 1/4, 1/2 and 1/4: both tails are reached.
+    assert bootstrap_mean([0.0, 1.0], seed=1) == (0.5, 0.0, 1.0)
+
+
+def test_equal_values_leave_no_doubt():
+    assert bootstrap_mean([0.25] * 7, seed=3) == (0.25, 0.25, 0.25)
+    assert bootstrap_mean([1.0], seed=3) == (1.0, 1.0, 1.0)
+
+
+def test_against_a_loop_with_the_same_draws():
+    values = [0.0, 0.0, 1.0, 0.5, 0.25]
+    draws = np.random.default_rng(11).integers(5, size=(200, 5))
+    means = sorted(sum(values[place] for place in row) / 5 for row in draws)
+    low = means[4] + 0.975 * (means[5] - means[4])  # 0.025 * 199 = 4.975
+    high = means[194] + 0.025 * (means[195] - means[194])  # 0.975 * 199 = 194.025
+    assert bootstrap_mean(values, seed=11, resamples=200) == pytest.approx((0.35, low, high), abs=1e-12)
+
+
+def test_against_scipy():
+    values = np.random.default_rng(0).random(300)
+    mean, low, high = bootstrap_mean(list(values), seed=5)
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=10_000, rng=7).confidence_interval
+    assert mean == pytest.approx(values.mean())
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=1.5e-3)  # two seeds; the half width is 0.033
+
+
+def test_coin_flips_against_the_binomial():
+    values = [1.0] * 60 + [0.0] * 140
+    _, low, high = bootstrap_mean(values, seed=2)
+    assert (low, high) == pytest.approx(tuple(stats.binom.ppf([0.025, 0.975], 200, 0.3) / 200), abs=0.0051)
+
+
+def test_a_seed_fixes_the_interval_and_many_values_are_drawn_in_chunks():
+    values = [float(number % 3) for number in range(5_000)]
+    once = bootstrap_mean(values, seed=9, resamples=500)
+    assert once == bootstrap_mean(values, seed=9, resamples=500)
+    assert once != bootstrap_mean(values, seed=10, resamples=500)
+    assert once.low < once.mean < once.high
+
+
+@pytest.mark.parametrize(
+    ("values", "resamples", "message"),
+    [
+        ([], 10, "no values"),
+        ([1.0, float("nan")], 10, "value 1 is not a finite number"),
+        ([float("inf"), 1.0], 10, "value 0 is not a finite number"),
+        ([1.0], 0, "resamples must be at least 1, not 0"),
+    ],
+)
+def test_what_has_no_mean_is_refused(values, resamples, message):
+    with pytest.raises(ValueError, match=message):
+        bootstrap_mean(values, 0, resamples)
