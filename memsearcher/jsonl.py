@@ -37,8 +37,10 @@ def append(path: Path, value: Any) -> None:
             raise
 
 
-def read(path: Path) -> Iterator[tuple[int, Any]]:
+def read(path: Path, *, foreign: bool = False) -> Iterator[tuple[int, Any]]:
     """Yield (line number, value); a last line without its newline is a torn write and is left out.
+
+    In a `foreign` file, one that `append` did not write, such a line is a line like any other.
 
     Raises:
         JsonlError: any other line that is not JSON, an empty line included.
@@ -46,7 +48,7 @@ def read(path: Path) -> Iterator[tuple[int, Any]]:
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
+            if not foreign and not line.endswith(b"\n"):
                 return
             try:
                 yield number, json.loads(line)
@@ -56,8 +58,8 @@ def read(path: Path) -> Iterator[tuple[int, Any]]:
 
 def write(path: Path, values: list[Any]) -> None:
     """Write a whole file of lines, in place of what was there, or leave that as it is."""
-    text = "".join(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n" for value in values)
-    replace(path, text.encode("utf-8"))
+    text = "".join(json.dumps(value, ensure_ascii=True, separators=(",", ":")) + "\n" for value in values)
+    replace(path, text.encode("ascii"))
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -19,6 +19,9 @@ from memsearcher.trajectory import Limits
 
 FOLDER = Path(__file__).parent / "recipes"
 
+# PyYAML lets an impossible date (`2024-99-99`) or a number without digits (`0x_`) out as a plain ValueError.
+_NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
+
 
 class RecipeError(ValueError):
     """A recipe that cannot be used; the message names the file and the field."""
@@ -62,6 +65,7 @@ class WarmStart:
 
     Attributes:
         questions: training questions by kind (`2-hop`, `3-hop`, `4-hop`, `comparison`, `intersection`).
+        start: the folder of an adapter to go on from; none starts a fresh one.
         steps: optimizer steps; each takes `batch` conversations.
         rank, alpha: of the LoRA adapter on all linear layers of the blocks.
         exact_turns: the share of questions played with just as many turns as they need, so that
@@ -70,6 +74,7 @@ class WarmStart:
     """
 
     questions: dict[str, int] = field(default_factory=lambda: {"2-hop": 300, "3-hop": 100, "4-hop": 50})
+    start: str | None = None
     steps: int = 150
     batch: int = 8
     learning_rate: float = 1e-3
@@ -118,12 +123,14 @@ def load_recipe(name: str = "pocket", overrides: Sequence[str] = ()) -> Recipe:
     built_in = FOLDER / f"{name}.yaml"
     path = built_in if built_in.is_file() else Path(name)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError:
         names = ", ".join(sorted(each.stem for each in FOLDER.glob("*.yaml")))
         raise RecipeError(f"{name}: no such recipe or file; built-in recipes are: {names}") from None
-    except yaml.YAMLError as error:
+    except _NOT_YAML as error:
         raise RecipeError(f"{path}: not YAML: {error}") from None
+    if data is None:
+        data = {}
     if not isinstance(data, dict):
         raise RecipeError(f"{path}: fields were expected, as 'limits: ...'")
     for override in overrides:
@@ -148,5 +155,5 @@ def _override(data: dict[str, Any], override: str) -> None:
             raise RecipeError(f"{override!r}: {name} has no fields inside")
     try:
         data[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except _NOT_YAML as error:
         raise RecipeError(f"{override!r}: {error}") from None

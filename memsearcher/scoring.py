@@ -49,11 +49,13 @@ _FOLDS = str.maketrans(
         **dict.fromkeys("‘’‚‛′`´ʼ＇", "'"),
         **dict.fromkeys("“”„‟″«»", '"'),
         **dict.fromkeys("‐‑‒–—―−﹣－", "-"),
+        "⁄": "/",
         **{"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"},
     }
 )
 _DIACRITICS = re.compile("[\u0300-\u036f]")
 _CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af]"
+_MEANT = re.compile(r"((?<=\d)[.:/-](?=\d)|(?<!\w)-(?=\d)|(?<=\w)[+#]++(?!\w))")
 _MONTH = "january|february|march|april|may|june|july|august|september|october|november|december"
 
 
@@ -124,20 +126,22 @@ def normalize_unicode(text: str) -> str:
     """A normal form under which two answers are equal where a reader would say so.
 
     On top of SQuAD's rule: compatibility forms (NFKC), diacritics, curly quotes and dashes
-    are folded; all punctuation and currency signs go, in any script, but for a decimal
-    point, a range's or a number's minus, and the plus or sharp behind a word (`C++`);
-    thousands lose their comma; `5km` is `5 km`; `July 4, 1776` is `4 July 1776`; spaces
-    between CJK characters do not count. Articles, and then punctuation, stay where they
-    are all there is (`The The`, `A`, `!!!`), so no text but a blank one comes out empty.
+    are folded; punctuation goes in any script, but for a point, colon, slash or dash between
+    digits (`3.5`, `2:1`, `1/2`, `1914-1918`), a number's minus, and the plus or sharp behind
+    a word (`C++`); a currency sign is a word, so that `€5` is not `$5`, but for the dollar's,
+    which SQuAD drops; thousands lose their comma; `5km` is `5 km`; `July 4, 1776` is
+    `4 July 1776`; spaces between CJK characters do not count. An article goes only before a
+    word of its own (not in `Serie A`, `The The`), and punctuation stays where it is all there
+    is (`!!!`), so no text but a blank one comes out empty.
     """
     folded = _fold(text)
     bare = _take_out_punctuation(folded)
     dated = re.sub(rf"\b({_MONTH}) 0?(\d{{1,2}})(?:st|nd|rd|th)?\b", r"\2 \1", bare)
     dated = re.sub(rf"\b0?(\d{{1,2}})(?:st|nd|rd|th)? (?:of )?({_MONTH})\b", r"\1 \2", dated)
-    words = re.sub(r"\b(a|an|the)\b(?![+#])", " ", dated)
+    words = re.sub(r"\b(?:a|an|the) (?!(?:a|an|the)\b)", "", dated)
     words = re.sub(r"\b(\d+(?:\.\d+)?)(?=[^\W\d_])", r"\1 ", words)
     words = re.sub(rf"(?<={_CJK})\s+(?={_CJK})", "", words)
-    return " ".join(words.split()) or bare or folded or text.strip()
+    return " ".join(words.split()) or folded or text.strip()
 
 
 def exact_match(prediction: str, golds: Sequence[str]) -> float:
@@ -261,13 +265,14 @@ def _take_out_punctuation(text: str) -> str:
     """Text without the signs that carry no meaning; `text` is folded."""
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text).replace(",", " ")
     text = re.sub(r"(?<=\d) ?- ?(?=\d)", "-", text)
-    kept = {match.start() for match in re.finditer(r"(?<=\d)\.(?=\d)|(?<!\w)-(?=\d)|(?<=\d)-(?=\d)", text)}
-    for match in re.finditer(r"(?<=\w)[+#]++(?!\w)", text):
-        kept.update(range(*match.span()))
-    signs = (place in kept or not _is_sign(character) for place, character in enumerate(text))
-    return " ".join("".join(character for character, keep in zip(text, signs, strict=True) if keep).split())
+    # Splitting by a group leaves what it matched at the odd places.
+    pieces = (piece if place % 2 else "".join(map(_bare, piece)) for place, piece in enumerate(_MEANT.split(text)))
+    return " ".join("".join(pieces).split())
 
 
-def _is_sign(character: str) -> bool:
+def _bare(character: str) -> str:
+    """What is left of a character: nothing of punctuation and invisible signs."""
     kind = unicodedata.category(character)
-    return character in string.punctuation or kind[0] == "P" or kind == "Sc"
+    if character in string.punctuation or kind[0] == "P" or kind == "Cf":
+        return ""
+    return f" {character} " if kind == "Sc" else character

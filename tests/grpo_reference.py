@@ -51,6 +51,7 @@ def reference_loss(
     delta=None,
     correct_kl=True,
     leave_out_cut=False,
+    correction=None,
 ):
     """The loss of a batch of groups of trajectories, and the share of tokens that were clipped."""
     terms, weights, clipped = [], [], []
@@ -67,6 +68,7 @@ def reference_loss(
             with torch.no_grad():
                 before = new.detach() if old is None else token_logprobs(old, ids)
                 base = None if reference is None else token_logprobs(reference, ids)
+                gaps = [0.0] * len(ids) if correction is None else sampling_gaps(talk, before)
             for place in range(1, len(ids)):
                 if not mask[place]:
                     continue
@@ -74,6 +76,10 @@ def reference_loss(
                 bounded = ratio.clamp(1 - epsilon, 1 + epsilon)
                 capped = ratio if delta is None else ratio.clamp(max=delta)
                 term = torch.min(capped * advantage, bounded * advantage)
+                if correction == "token_truncate":
+                    term = term * min(math.exp(gaps[place]), 3.0)
+                elif correction == "sequence_mask":
+                    term = term * (math.exp(sum(gaps)) if math.exp(sum(gaps)) <= 3.0 else 0.0)
                 clipped.append(bool((ratio - bounded).abs() > 0))
                 if base is not None:
                     gap = base[place - 1] - new[place - 1]
@@ -82,6 +88,12 @@ def reference_loss(
                 terms.append(weight * term)
                 weights.append(weight)
     return -sum(terms) / sum(weights), sum(clipped) / len(clipped)
+
+
+def sampling_gaps(talk, before):
+    """Of each token, how much likelier the trainer takes it for than the sampler did; 0 where none was sampled."""
+    sampled = [p for part in talk.segments for p in (part.logprobs or [None] * len(part.token_ids))]
+    return [0.0 if p is None else float(before[place - 1]) - p for place, p in enumerate(sampled)]
 
 
 def conversations(trajectory, leave_out_cut):

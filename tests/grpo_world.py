@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TOKENIZERS_PARALLELISM="false")
 
@@ -121,6 +122,20 @@ class ScriptedTrainer(MultiContextGRPOTrainer):
         self.calls = [*getattr(self, "calls", []), len(prompt_ids)]
         size, end = len(self._tokenizer), self._tokenizer.eos_token_id
         return [scripted_reply(ids, size, end) for ids in prompt_ids], None
+
+
+class ServedTrainer(ScriptedTrainer):
+    """As if vLLM had generated: replies come with the log-probabilities that it claims to have drawn them with."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.use_vllm = True
+        self.vllm_generation = SimpleNamespace(max_completion_length=0, generation_kwargs=None, temperature=1.0)
+
+    def _generate_single_turn(self, *args, **options):
+        ids, _ = super()._generate_single_turn(*args, **options)
+        draw = random.Random(repr(ids))
+        return ids, [[-6.0 + draw.gauss(0, 1) for _ in each] for each in ids]
 
 
 def saved_model(folder: Path, kind="qwen2"):

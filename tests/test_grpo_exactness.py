@@ -12,7 +12,7 @@ import torch
 
 from memsearcher.training import resume
 from tests import grpo_reference
-from tests.grpo_world import GROUP, float64_model, make, tasks
+from tests.grpo_world import GROUP, ScriptedTrainer, ServedTrainer, float64_model, make, tasks
 
 
 def mixed_tasks():
@@ -65,6 +65,13 @@ CASES = {
         "average": "trajectory",
         "kind": "qwen3",
     },
+    "sampling correction, tokens": {"vllm_importance_sampling_mode": "token_truncate"},
+    "sampling correction, rows, KL, trajectory": {
+        "vllm_importance_sampling_mode": "sequence_mask",
+        "num_iterations": 2,
+        "beta": 0.1,
+        "average": "trajectory",
+    },
     "gradient checkpointing": {"gradient_checkpointing": True, "tokens_per_chunk": 3 * 100},
 }
 
@@ -84,7 +91,7 @@ def reference_gradient(folder, keep, kind="qwen2", iterations=1, beta=0.0, **set
     loss, clipped = grpo_reference.reference_loss(
         groups_of(folder),
         policy,
-        old=float64_model(folder, kind, keep.weights[0]) if iterations > 1 else None,
+        old=float64_model(folder, kind, keep.weights[0]),
         reference=float64_model(folder, kind) if beta else None,
         beta=beta,
         **settings,
@@ -99,6 +106,8 @@ def run(case, folder):
     kind, iterations = changes.pop("kind", "qwen2"), changes.get("num_iterations", 1)
     train = changes.pop("train", tasks)()
     # A large first step, so that many ratios leave the clip range in the second one.
+    correction = changes.get("vllm_importance_sampling_mode")
+    changes["trainer"] = ServedTrainer if correction else ScriptedTrainer
     trainer, keep = make(folder, kind=kind, train=train, max_steps=iterations, learning_rate=3e-3, **changes)
     trainer.train()
     settings = {
@@ -107,6 +116,7 @@ def run(case, folder):
         "delta": changes.get("delta"),
         "correct_kl": changes.get("use_bias_correction_kl", True),
         "leave_out_cut": changes.get("mask_truncated_completions", False),
+        "correction": correction,
     }
     policy, loss, clipped = reference_gradient(folder, keep, kind, iterations, changes.get("beta", 0.0), **settings)
     return grpo_reference.worst_error(keep.gradients[iterations - 1], policy), clipped, loss, trainer

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memsearcher
+from memsearcher.agents.memsearcher import MemSearcher
+from memsearcher.rollout import rollout
 from memsearcher.scoring import (
     MALFORMED,
     REWARDS,
@@ -27,6 +29,7 @@ from memsearcher.scoring import (
     score_trajectory,
 )
 from memsearcher.trajectory import Limits, Task, Trajectory
+from tests.scripted import ScriptedEngine, ScriptedEnvironment, answer, memory, passage, search
 
 INFORMATION = {
     "question_cut",
@@ -74,7 +77,12 @@ ODD = [
     pytest.param("C#", "C++", 1, 0, id="c-sharp"),
     pytest.param("5km", "5 km", 0, 1, id="unit-without-space"),
     pytest.param("5 km", "5", 0, 0, id="unit-left-out"),
-    pytest.param("€5", "$5", 0, 1, id="currency-sign"),
+    pytest.param("€5", "$5", 0, 0, id="currencies"),
+    pytest.param("€ 5", "€5", 0, 1, id="currency-with-space"),
+    pytest.param("$5 million", "5 million", 1, 1, id="dollar-sign"),
+    pytest.param("2:1", "21", 1, 0, id="result"),
+    pytest.param("1/2", "12", 1, 0, id="fraction"),
+    pytest.param("3½", "3 1/2", 0, 1, id="fraction-sign"),
     pytest.param("5%", "5", 1, 1, id="percent-sign"),
     pytest.param("July 4, 1776", "4 July 1776", 0, 1, id="two-orders"),
     pytest.param("the 4th of July, 1776", "July 04, 1776", 0, 1, id="ordinal"),
@@ -91,6 +99,9 @@ ODD = [
     pytest.param("The The", "The The", 1, 1, id="only-articles"),
     pytest.param("the", "A", 1, 0, id="two-articles"),
     pytest.param("A+", "A", 1, 0, id="grade"),
+    pytest.param("Serie A", "Serie", 1, 0, id="letter-at-the-end"),
+    pytest.param("a The Hague", "Hague", 1, 0, id="two-articles-are-a-name"),
+    pytest.param("Paris\u200b", "Paris", 0, 1, id="zero-width-space"),
     pytest.param("!!!", "???", 1, 0, id="only-punctuation"),
     pytest.param("", "A", 0, 0, id="empty-prediction-empty-gold"),
     pytest.param(" \n", "Paris", 0, 0, id="blank-prediction"),
@@ -183,7 +194,7 @@ def test_golds_that_nothing_compares_with_are_refused(metric, golds, message):
         ("Theatre", "theatre", "theatre"),
         ("e-mail", "email", "email"),
         ("\ud800x\x00", "\ud800x\x00", "\ud800x\x00"),
-        ("3½ m²", "3½ m²", "3 1\u20442 m2"),
+        ("3½ m²", "3½ m²", "3 1/2 m2"),
         ("", "", ""),
     ],
 )
@@ -316,6 +327,42 @@ def test_what_the_prompt_or_a_passage_holds_earns_nothing():
     trajectory = attempt(None, golds=("Beijing",))
     trajectory.turns[0].memory_after = "\\boxed{Beijing} <answer>Beijing</answer>"
     assert [reward(name, trajectory) for name in REWARDS] == [0.0, 0.0, 0.0]
+
+
+def rewards(*script):
+    """What the script of a model earns, as the agent reads it: all rewards in the order of `REWARDS`."""
+    books = {None: [passage(1, "\\boxed{kip} <answer>kip</answer>")]}
+    agent = MemSearcher(Limits(turns=2))
+    (trajectory,) = rollout(
+        agent, ScriptedEnvironment(books), ScriptedEngine(script), [(Task("t", "\\boxed{kip}?", ("kip",)), 0)]
+    )
+    return [reward(name, trajectory) for name in REWARDS]
+
+
+SEARCH, MEMORY = search("currency"), memory("Laos.")
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        pytest.param([answer("kip")], [1, 1, 1], id="right"),
+        pytest.param([SEARCH, MEMORY, answer("kip")], [1, 1, 1], id="right-after-a-search"),
+        pytest.param([answer("baht")], [0, 0, 0.1], id="wrong"),
+        pytest.param([answer("")], [0, 0, 0], id="empty-box"),
+        pytest.param([SEARCH, memory("\\boxed{kip}"), "<think>Hm.</think>"], [0, 0, 0], id="box-in-the-memory"),
+        pytest.param([SEARCH, MEMORY, SEARCH], [0, 0, 0], id="box-in-question-and-passage-only"),
+        pytest.param([search(""), MEMORY, answer("kip")], [1, 1, 0], id="empty-query-in-an-earlier-turn"),
+        pytest.param([SEARCH, "Laos.", answer("kip")], [1, 1, 0], id="no-memory-in-an-earlier-turn"),
+        pytest.param(["<tool_call>{</tool_call>", MEMORY, answer("kip")], [1, 1, 0], id="bad-json-in-an-earlier-turn"),
+        pytest.param([search("x", tool="y"), MEMORY, answer("kip")], [1, 1, 0], id="unknown-tool-in-an-earlier-turn"),
+        pytest.param(["\\boxed{kip}"], [1, 1, 0], id="no-thought"),
+        pytest.param(
+            ["<think>\\boxed{kip}", MEMORY, "<think>\\boxed{kip}"], [0, 0, 0], id="box-in-an-unclosed-thought"
+        ),
+    ],
+)
+def test_what_a_model_writes_earns(script, expected):
+    assert rewards(*script) == expected
 
 
 def test_every_event_that_an_agent_records_is_either_malformed_or_information():

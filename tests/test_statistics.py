@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from memsearcher import statistics
 from memsearcher.statistics import bootstrap_mean
 
 
@@ -46,6 +47,14 @@ def test_a_seed_fixes_the_interval_and_many_values_are_drawn_in_chunks():
     assert once == bootstrap_mean(values, seed=9, resamples=500)
     assert once != bootstrap_mean(values, seed=10, resamples=500)
     assert once.low < once.mean < once.high
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 30, 1_000])
+def test_the_size_of_a_chunk_changes_nothing(chunk, monkeypatch):
+    values = [0.0, 0.25, 1.0]
+    expected = bootstrap_mean(values, seed=4, resamples=101)
+    monkeypatch.setattr(statistics, "_CHUNK", chunk)
+    assert bootstrap_mean(values, seed=4, resamples=101) == expected
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,26 @@ def test_a_run_that_has_ended_only_saves_again(tmp_path):
     assert all(torch.equal(first[name], each) for name, each in weights(tmp_path).items())
 
 
+def test_a_run_that_starts_from_an_adapter_trains_it_further(tmp_path):
+    data = rows(4)
+    train(tiny_model(), data, recipe(steps=5, batch=4, learning_rate=0.02), tmp_path / "first")
+    start = str(tmp_path / "first" / "adapter")
+    train(tiny_model(), data, recipe(steps=1, batch=4, learning_rate=0.0, start=start), tmp_path / "still")
+    first, still = weights(tmp_path / "first"), weights(tmp_path / "still")
+    assert all(torch.equal(first[name], still[name]) for name in first)
+    train(tiny_model(), data, recipe(steps=5, batch=4, learning_rate=0.02, start=start), tmp_path / "second")
+    losses = [
+        slow_loss(peft.PeftModel.from_pretrained(tiny_model(), tmp_path / name / "adapter"), data)[0].item()
+        for name in ("first", "second")
+    ]
+    assert losses[1] < losses[0] - 0.1
+    # Its rank is the first adapter's.
+    train(tiny_model(), data, recipe(steps=1, batch=4, rank=8, start=start), tmp_path / "third")
+    assert all(4 in each.shape for each in weights(tmp_path / "third").values())
+    with pytest.raises(ValueError, match=r"adapter_config\.json"):
+        train(tiny_model(), data, recipe(start=str(tmp_path / "nothing")), tmp_path / "fourth")
+
+
 @pytest.mark.parametrize("left", ["nothing", "half a state"])
 def test_a_checkpoint_torn_by_a_kill_is_passed_over(left, tmp_path):
     train(tiny_model(), rows(), recipe(), tmp_path)

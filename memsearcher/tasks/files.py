@@ -19,11 +19,12 @@ def read_tasks(path: Path) -> Iterator[Task]:
 
     Raises:
         TaskError: a line that is no object, an empty or non-string question, golds that are
-            no list of strings, an id that comes twice.
+            no list of strings, metadata that are no object, an id that is neither text nor a
+            whole number or comes twice.
         JsonlError: a line that is not JSON.
     """
     seen: set[str] = set()
-    for number, row in jsonl.read(path):
+    for number, row in jsonl.read(path, foreign=True):
         try:
             task = make_task(row, default_id=str(number))
         except TaskError as error:
@@ -47,7 +48,10 @@ def make_task(row: Any, default_id: str) -> Task:
         raise TaskError(f"field 'question' must be a string with text in it, not {question!r:.60}")
     if not isinstance(golds, list) or not all(isinstance(gold, str) for gold in golds):
         raise TaskError("field 'golden_answers' must be a list of strings")
-    metadata = row.get("metadata") or {}
-    if not isinstance(metadata, dict):
+    metadata = row.get("metadata")
+    if not isinstance(metadata, dict | None):
         raise TaskError("field 'metadata' must be an object")
-    return Task(str(row.get("id", default_id)), question, tuple(golds), metadata)
+    name = row.get("id", default_id)
+    if not isinstance(name, str | int):
+        raise TaskError(f"field 'id' must be a string or a whole number, not {name!r:.60}")
+    return Task(str(name), question, tuple(golds), metadata or {})

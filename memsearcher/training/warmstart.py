@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from rich.progress import track
 from torch.nn.functional import cross_entropy
 from transformers import Trainer, TrainingArguments, set_seed
@@ -150,10 +150,15 @@ def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Pat
         raise ValueError("there is nothing to train on: no demonstration ended with the right answer")
     settings = recipe.warmstart
     set_seed(recipe.seed)  # the adapter's first weights are drawn before the trainer sets it
-    adapted = get_peft_model(
-        model,
-        LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM"),
-    )
+    if settings.start:
+        adapted = PeftModel.from_pretrained(model, settings.start, is_trainable=True)
+        # Under its upstream name, peft would ask the hub for the base's vocabulary at every checkpoint.
+        adapted.peft_config["default"].base_model_name_or_path = model.name_or_path
+    else:
+        lora = LoraConfig(
+            r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+        )
+        adapted = get_peft_model(model, lora)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
         per_device_train_batch_size=1,
