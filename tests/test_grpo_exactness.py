@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -39,8 +38,8 @@ CASES = {
     "qwen3": {"kind": "qwen3"},
     "llama": {"kind": "llama"},
     "chunks of 1 row": {"tokens_per_chunk": 1},
-    "chunks of 3 rows": {"tokens_per_chunk": 3 * 100},
-    "chunks of 8 rows": {"tokens_per_chunk": 8 * 100},
+    "chunks of about 3 rows": {"tokens_per_chunk": 3 * 100},
+    "chunks of about 8 rows": {"tokens_per_chunk": 8 * 100},
     "2 steps of accumulation": {"per_device_train_batch_size": 2 * GROUP, "gradient_accumulation_steps": 2},
     "scale_rewards=batch": {"scale_rewards": "batch"},
     "scale_rewards=none": {"scale_rewards": "none"},
@@ -51,7 +50,7 @@ CASES = {
     "mask_truncated_completions": {"mask_truncated_completions": True},
     "mask_truncated_completions, trajectory": {"mask_truncated_completions": True, "average": "trajectory"},
     "off-policy": {"num_iterations": 2},
-    "off-policy, conversation, chunks of 3": {
+    "off-policy, conversation, about 3 rows": {
         "num_iterations": 2,
         "average": "conversation",
         "tokens_per_chunk": 3 * 100,
@@ -147,10 +146,20 @@ def test_the_reference_tells_other_settings_apart(wrong, tmp_path):
     assert grpo_reference.worst_error(keep.gradients[0], policy) > 0.05
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
+def print_table():
+    from tests import test_grpo_ranks
+
     print(f"{'case':42} worst error  clipped")
-    for each in sys.argv[1:] or CASES:
+    for each in CASES:
         with tempfile.TemporaryDirectory() as folder:
             error, clipped, _, _ = run(each, folder)
         print(f"{each:42} {error:11.1e}  {clipped:7.2f}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        test_grpo_ranks.run(Path(folder))
+        for each in test_grpo_ranks.CASES:
+            print(f"{each:42} {test_grpo_ranks.error_of(each, Path(folder)):11.1e}", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print_table()

@@ -18,9 +18,14 @@ from tests.grpo_world import GROUP, make, saved_model, tasks
 from tests.test_grpo_exactness import groups_of, reference_gradient
 
 CASES = {
-    "ranks-token": {},
-    "ranks-conversation-chunks": {"average": "conversation", "tokens_per_chunk": 300},
-    "ranks-trajectory-kl": {"average": "trajectory", "beta": 0.1, "num_iterations": 2, "tokens_per_chunk": 500},
+    "2 ranks, token": {},
+    "2 ranks, conversation, chunks": {"average": "conversation", "tokens_per_chunk": 300},
+    "2 ranks, trajectory, off-policy, KL": {
+        "average": "trajectory",
+        "beta": 0.1,
+        "num_iterations": 2,
+        "tokens_per_chunk": 500,
+    },
 }
 
 
@@ -83,25 +88,30 @@ def everyone(mine):
     return gathered
 
 
-def launch(function, folder):
-    """Run `python -m tests.test_grpo_ranks function folder` in two processes; their output."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "tests.test_grpo_ranks"]
+def launch(folder):
+    """Run `python -m tests.test_grpo_ranks folder` in two processes; their output."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv-backend=c10d"]
+    command += ["--rdzv-endpoint=localhost:0", "-m", "tests.test_grpo_ranks"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
-        [*command, function, str(folder)], capture_output=True, text=True, timeout=300, env=environment, check=False
+        [*command, str(folder)], capture_output=True, text=True, timeout=300, env=environment, check=False
     )
+
+
+def run(folder):
+    """Both processes' work in a folder."""
+    for name in (*CASES, "real"):
+        (folder / name).mkdir()
+        saved_model(folder / name)
+    done = launch(folder)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
     torch.set_num_threads(1)
-    for name in (*CASES, "real"):
-        (folder / name).mkdir()
-        saved_model(folder / name)
-    done = launch("worker", folder)
-    assert done.returncode == 0, done.stderr[-3000:]
+    folder = tmp_path_factory.mktemp("ranks")
+    run(folder)
     return folder
 
 
@@ -132,4 +142,4 @@ def error_of(case, folder):
 
 
 if __name__ == "__main__":
-    {"worker": worker}[sys.argv[1]](sys.argv[2])
+    worker(sys.argv[1])

@@ -12,7 +12,7 @@ from memsearcher import jsonl
 
 SCHEMA_VERSION = 1
 MANIFEST_FILE = "manifest.json"
-REBUILD = "build it again (`memsearcher index build`) or give the folder of another index"
+REBUILD = "build it again (`memsearcher index build --rebuild`) or give the folder of another index"
 
 
 class IndexRefused(ValueError):

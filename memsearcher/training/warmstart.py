@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from rich.console import Console
 from rich.progress import track
 from torch.nn.functional import cross_entropy
 from transformers import Trainer, TrainingArguments, set_seed
@@ -84,7 +85,7 @@ def record_demonstrations(recipe: Recipe, environment: Environment, chat: ChatFo
             yield from demonstrate(agent, environment, Expert(recipe.warmstart.careless, recipe.tool), chat, missing)
 
     total = sum(map(len, by_turns.values())) - len(done)
-    for trajectory in track(play(), "The expert plays", total=total):
+    for trajectory in track(play(), "The expert plays", total=total, console=Console(stderr=True)):
         write_trajectory(path, trajectory)
         done[trajectory.task.id] = trajectory
     return list(done.values())
