@@ -44,7 +44,7 @@ app.add_typer(index_app, name="index")
 
 RecipeName = Annotated[str, typer.Option("--recipe", "-r", help="A built-in recipe, or a YAML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE in the recipe, as limits.turns=8.")]
-DEMO_QUESTIONS = 3
+SHOWN = 3
 DEMO_SEED = 7
 
 out = Console(highlight=False)
@@ -219,17 +219,17 @@ def warmstart(
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option("--out", help="The run folder.")] = Path("runs/demo"),
-    n: Annotated[int, typer.Option(min=1, help="Held-out questions to evaluate.")] = 40,
+    n: Annotated[int, typer.Option(min=1, help="Held-out questions; the first three are shown.")] = 40,
 ) -> None:
-    """The built-in agent on the built-in world: three questions turn by turn, then an evaluation."""
+    """The built-in agent on the built-in world: three questions turn by turn, then all of them scored."""
     with one_clear_error():
         settings = load_recipe("pocket")
-        tasks = factbook.load("test", shape="chain", hops=2, n=n + DEMO_QUESTIONS, seed=DEMO_SEED)
+        tasks = factbook.load("test", shape="chain", hops=2, n=n, seed=DEMO_SEED)
         run = Run.open(folder, settings, {"demo": n})
-        engine, environment = make_engine(settings.model), make_environment(settings)
-        play(run, settings, engine, environment, run.missing(tasks))
+        if waiting := run.missing(tasks):
+            play(run, settings, make_engine(settings.model), make_environment(settings), waiting)
         done = {each.task.id: each for each in run.trajectories()}
-        for task in tasks[:DEMO_QUESTIONS]:
+        for task in tasks[:SHOWN]:
             show(out, done[task.id])
         report(run, f"{len(tasks)} held-out 2-hop questions about countries unseen in training, greedy (demo)")
 

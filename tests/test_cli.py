@@ -337,7 +337,7 @@ def test_a_full_disk_is_one_clear_error(world, tmp_path, monkeypatch):
 
 def test_demo(world, tmp_path):
     engine = world(lambda request: answer("x"))
-    result = run("demo", "--n", 2, "--out", tmp_path / "run")
+    result = run("demo", "--n", 5, "--out", tmp_path / "run")
     assert result.exit_code == 0
     assert result.stdout.count("turn 1") == 3
     assert squeezed("5 held-out 2-hop questions about countries unseen in training, greedy (demo)") in squeezed(
@@ -347,7 +347,7 @@ def test_demo(world, tmp_path):
     assert len(table(tmp_path / "run")) == 5
     assert len(engine.requests) == 5
     engine = world([])
-    assert run("demo", "--n", 2, "--out", tmp_path / "run").exit_code == 0
+    assert run("demo", "--n", 5, "--out", tmp_path / "run").exit_code == 0
     assert engine.requests == []
 
 
