@@ -27,8 +27,9 @@ def is_right(trajectory: Trajectory) -> bool:
 
 
 def is_good(trajectory: Trajectory) -> bool:
-    """Right in three hops or more, and nothing out of the ordinary on the way."""
-    return is_right(trajectory) and not trajectory.events and trajectory.task.metadata["hops"] >= 3
+    """Right in three hops or more, and nothing out of the ordinary on the way but passages cut as they always are."""
+    odd = {event.name for _, event in trajectory.events} - {"passage_cut"}
+    return is_right(trajectory) and not odd and trajectory.task.metadata["hops"] >= 3
 
 
 def lost_a_fact(trajectory: Trajectory) -> bool:
@@ -37,7 +38,7 @@ def lost_a_fact(trajectory: Trajectory) -> bool:
     for step in trajectory.task.metadata["steps"]:
         held = [normalize(step["answer"]) in memory for memory in memories]
         if True in held and not all(held[held.index(True) :]):
-            return not is_right(trajectory)
+            return True
     return False
 
 
