@@ -25,10 +25,11 @@ from memsearcher.trajectory import Trajectory, read_trajectories
 def growth(trajectories: list[Trajectory]) -> list[dict[str, Any]]:
     """A row a turn: how many trajectories reached it, and the mean context of both kinds, in tokens."""
     rows = []
+    kept = {each.id: each.react_tokens for each in trajectories}
     for turn in range(max(len(each.turns) for each in trajectories)):
         alive = [each for each in trajectories if len(each.turns) > turn]
         ours = [tokens for each in alive if (tokens := each.context_tokens[turn]) is not None]
-        theirs = [lengths[turn] for each in alive if (lengths := each.react_tokens) is not None]
+        theirs = [lengths[turn] for each in alive if (lengths := kept[each.id]) is not None]
         rows.append({"turn": turn + 1, "n": len(alive), "memsearcher": mean(ours), "react": mean(theirs)})
     return rows
 

@@ -1,10 +1,12 @@
-"""Lines of JSON on disk: appended whole, read as a stream, torn ends survived."""
+"""Rows on disk: lines of JSON, appended whole, read as a stream, torn ends survived; and whole files, tables too."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,18 @@ def write(path: Path, values: list[Any]) -> None:
     """Write a whole file of lines, in place of what was there, or leave that as it is."""
     text = "".join(json.dumps(value, ensure_ascii=True, separators=(",", ":")) + "\n" for value in values)
     replace(path, text.encode("ascii"))
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str] | None = None) -> None:
+    """Write a table in place of what was there; `columns` are those of the first row where they are not named.
+
+    Fields that are no column are left out. Lone surrogates are written as escapes.
+    """
+    table = io.StringIO()
+    writer = csv.DictWriter(table, columns or list(rows[0]), extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    replace(path, table.getvalue().encode("utf-8", "backslashreplace"))
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from memsearcher.trajectory import Limits
+from memsearcher.trajectory import Limits, exact_adapter, first_fault
 
 FOLDER = Path(__file__).parent / "recipes"
 
@@ -109,9 +109,7 @@ class Recipe:
 
 @cache
 def _adapter() -> TypeAdapter[Recipe]:
-    for kind in (Model, Retrieval, WarmStart, Limits, Recipe):
-        setattr(kind, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010
-    return TypeAdapter(Recipe)
+    return exact_adapter(Recipe, Model, Retrieval, WarmStart, Limits)
 
 
 def load_recipe(name: str = "pocket", overrides: Sequence[str] = ()) -> Recipe:
@@ -138,9 +136,7 @@ def load_recipe(name: str = "pocket", overrides: Sequence[str] = ()) -> Recipe:
     try:
         return _adapter().validate_python(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RecipeError(f"{path}: field {place}: {first['msg']}") from None
+        raise RecipeError(f"{path}: {first_fault(error)}") from None
 
 
 def _override(data: dict[str, Any], override: str) -> None:

@@ -7,8 +7,6 @@ stopped goes on where it was: trajectories that are there are not played again.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import platform
 from collections.abc import Iterable, Iterator
@@ -89,11 +87,7 @@ class Run:
         """Make `metrics.csv` from the trajectories; returns its rows."""
         rows = [metrics(trajectory) for trajectory in self.trajectories()]
         if rows:
-            table = io.StringIO()
-            writer = csv.DictWriter(table, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-            jsonl.replace(self.folder / "metrics.csv", table.getvalue().encode("utf-8", "backslashreplace"))
+            jsonl.write_csv(self.folder / "metrics.csv", rows)
         return rows
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -33,6 +33,9 @@ OUTSIDE: frozenset[str] = frozenset({"question", "memory", "observation"})
 Purpose = Literal["act", "remember"]
 Finish = Literal["stop", "eos", "length"]
 BadMemoryPolicy = Literal["keep", "wipe", "end"]
+
+
+T = TypeVar("T")
 
 
 class RecordError(ValueError):
@@ -352,9 +355,7 @@ class Trajectory:
         try:
             return _adapter().validate_python({key: value for key, value in data.items() if key != "schema"})
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise RecordError(f"field {place}: {first['msg']}") from None
+            raise RecordError(first_fault(error)) from None
 
 
 def attempt_id(task: Task, sample: int) -> str:
@@ -362,25 +363,24 @@ def attempt_id(task: Task, sample: int) -> str:
     return f"{task.id}#{sample}"
 
 
+def exact_adapter(kind: type[T], *parts: type) -> TypeAdapter[T]:
+    """Reads dataclasses of `kind`, made of `parts`; a field that one does not have is an error, not a loss."""
+    for each in (kind, *parts):
+        setattr(each, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010
+    return TypeAdapter(kind)
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first thing that is wrong, with the path of its field."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"field {place}: {first['msg']}"
+
+
 @cache
 def _adapter() -> TypeAdapter[Trajectory]:
-    """Reads and writes records; a field that the schema does not have is an error, not a loss."""
-    for kind in (
-        Task,
-        Limits,
-        Segment,
-        Conversation,
-        Action,
-        Passage,
-        Observation,
-        Step,
-        Call,
-        Event,
-        Turn,
-        Trajectory,
-    ):
-        setattr(kind, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010
-    return TypeAdapter(Trajectory)
+    world = (Task, Limits, Segment, Conversation, Action, Passage, Observation)
+    return exact_adapter(Trajectory, *world, Step, Call, Event, Turn)
 
 
 def write_trajectory(path: Path, trajectory: Trajectory) -> None:

@@ -6,8 +6,6 @@ python -m scripts.results runs/test-2 runs/test-3 --out data/pocket/results.csv
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
@@ -62,11 +60,7 @@ def main() -> None:
         for trajectory in read_trajectories(run / "trajectories.jsonl"):
             kinds[f"{trajectory.task.metadata['shape']}, {trajectory.task.metadata['hops']} hops"].append(trajectory)
     rows = [row_of(kind, trajectories) for kind, trajectories in sorted(kinds.items())]
-    table = io.StringIO()
-    writer = csv.DictWriter(table, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    jsonl.replace(arguments.out, table.getvalue().encode())
+    jsonl.write_csv(arguments.out, rows)
     print(markdown(rows))
 
 

@@ -33,14 +33,6 @@ WORDS = [
 KINDS = ["qwen2", "qwen3", "llama"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def engine(kind="qwen2", **options):
     config = options.pop("config", {})
     return TransformersEngine(tiny_model(kind, **config), tiny_tokenizer(), name="tiny", **options)

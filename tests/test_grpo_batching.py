@@ -24,14 +24,6 @@ from memsearcher.trajectory import Call, Conversation, Limits, Segment, Task, Tr
 from tests.grpo_world import make
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def trajectory(*conversations, finish="eos"):
     made = Trajectory(Task("t", "q", ("a",)), "agent", Limits(), conversations=list(conversations))
     turn = made.begin_turn()

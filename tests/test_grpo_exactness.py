@@ -121,14 +121,6 @@ def run(case, folder):
     return grpo_reference.worst_error(keep.gradients[iterations - 1], policy), clipped, loss, trainer
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_gradient(case, tmp_path):
     error, clipped, loss, trainer = run(case, tmp_path)

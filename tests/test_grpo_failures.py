@@ -19,14 +19,6 @@ from tests.grpo_world import GROUP, Rewriter, ScriptedTrainer, make, tasks
 from tests.tiny import tiny_tokenizer
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -18,14 +18,6 @@ from tests.grpo_world import LIMIT, Looker, Rewriter, make, scripted_reply, task
 from tests.tiny import tiny_tokenizer
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def replies(trajectory):
     for turn in trajectory.turns:
         for call in turn.calls:

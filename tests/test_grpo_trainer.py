@@ -21,14 +21,6 @@ def lora():
     return LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Writes(ScriptedTrainer):
     """Answers as a model would that has learned the format: searches, remembers, answers."""
 

@@ -6,7 +6,6 @@ guessed from a folder's name.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from memsearcher.retrieval.manifest import file_sha256
 from memsearcher.retrieval.protocol import Vectors
 
 WEIGHTS = "model.safetensors"
@@ -135,7 +135,7 @@ def load_encoder(
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise EncoderError(f"{weights}: no such file; {_remedy(convention)}")
-    digest = _sha256(weights)
+    digest = file_sha256(weights)
     if model is None and convention.sha256 not in (None, digest):
         raise EncoderError(
             f"{weights}: sha256 {digest} is not the expected {convention.sha256}; install these weights again"
@@ -145,7 +145,7 @@ def load_encoder(
     fingerprint = {
         "convention": convention.name,
         "weights": digest,
-        "tokenizer": _sha256(folder / "tokenizer.json"),
+        "tokenizer": file_sha256(folder / "tokenizer.json"),
         "pooling": convention.pooling,
         "max_tokens": str(convention.max_tokens),
         "query_prefix": convention.query_prefix,
@@ -205,8 +205,3 @@ def _build(convention: Convention, folder: Path, device: str) -> Any:
     )
     pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode=convention.pooling)
     return SentenceTransformer(modules=[transformer, pooling, Normalize()], device=device)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,8 +9,6 @@ computed where a token is trained, which on a CPU saves a third of the time.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import random
 import time
@@ -221,9 +219,6 @@ def warm_start(recipe: Recipe, environment: Environment, model: Any, tokenizer: 
         "minutes": round((time.time() - started) / 60, 1),
     }
     jsonl.replace(out / "adapter" / "agent.json", json.dumps(bound, indent=2).encode())
-    table = io.StringIO()
-    writer = csv.DictWriter(table, ["step", "epoch", "loss", "learning_rate", "grad_norm"], extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(log)
-    jsonl.replace(out / "adapter" / "training_log.csv", table.getvalue().encode())
+    columns = ["step", "epoch", "loss", "learning_rate", "grad_norm"]
+    jsonl.write_csv(out / "adapter" / "training_log.csv", log, columns)
     return out / "adapter"
