@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,20 +13,18 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from memsearcher import doctor as health
 from memsearcher.assemble import index_paths, make_agent, make_engine, make_environment
+from memsearcher.commands.common import Overrides, RecipeName, one_clear_error, out, progress_bar
 from memsearcher.console import show, summary
-from memsearcher.engines.models import ModelError, load_model
+from memsearcher.engines.models import load_model
 from memsearcher.engines.protocol import Engine, Sampling
 from memsearcher.environments.protocol import Environment
 from memsearcher.recipe import Recipe, load_recipe
 from memsearcher.retrieval.build import build_retriever, index_info
-from memsearcher.retrieval.encoder import EncoderError
 from memsearcher.rollout import rollout as run_rollout
 from memsearcher.runs import Run
 from memsearcher.scoring import check_golds
@@ -42,26 +38,8 @@ app = typer.Typer(
 index_app = typer.Typer(help="Build an index, or look at one.", no_args_is_help=True)
 app.add_typer(index_app, name="index")
 
-RecipeName = Annotated[str, typer.Option("--recipe", "-r", help="A built-in recipe, or a YAML file.")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE in the recipe, as limits.turns=8.")]
 SHOWN = 3
 DEMO_SEED = 7
-
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-
-
-@contextmanager
-def one_clear_error() -> Iterator[None]:
-    """What a user can mend ends in one line on standard error and exit code 1; Ctrl-C in 130."""
-    try:
-        yield
-    except (ValueError, OSError, ModelError, EncoderError) as error:
-        err.print(f"error: {error}", style="red", markup=False)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        err.print("stopped; what was done is kept, the same command goes on from there")
-        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -169,8 +147,7 @@ def play(
         seed=settings.seed,
         width=settings.width,
     )
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err) as progress:
+    with progress_bar() as progress:
         return list(progress.track(run.keep(played), total=len(attempts), description="questions"))
 
 

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from memsearcher import assemble, cli, doctor, jsonl
+from memsearcher.commands import common
 from memsearcher.engines.models import ModelError
 from memsearcher.engines.openai import OpenAIEngine
 from memsearcher.engines.protocol import EngineFailure
@@ -28,8 +28,8 @@ NO_PACKAGE = importlib.metadata.PackageNotFoundError
 @pytest.fixture(autouse=True)
 def wide(monkeypatch, tmp_path):
     """A terminal wide enough not to break lines, and a cache of the test's own."""
-    monkeypatch.setattr(cli, "out", Console(width=400, highlight=False))
-    monkeypatch.setattr(cli, "err", Console(width=400, highlight=False, stderr=True))
+    monkeypatch.setattr(common.out, "width", 400)
+    monkeypatch.setattr(common.err, "width", 400)
     monkeypatch.setenv("MEMSEARCHER_CACHE", str(tmp_path / "cache"))
 
 

@@ -34,6 +34,7 @@ FLOORS = (
     ("recipe",),
     ("training", "runs", "assemble"),
     ("console", "doctor"),
+    ("commands",),
     ("cli",),
 )
 
