@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memsearcher.trajectory import Trajectory
+from memsearcher.trajectory import Task, Trajectory
 
 MALFORMED: frozenset[str] = frozenset(
     {
@@ -26,6 +26,7 @@ MALFORMED: frozenset[str] = frozenset(
         "empty_answer",
         "empty_query",
         "memory_cut",
+        "missing_box",
         "missing_memory",
         "missing_query",
         "no_action",
@@ -99,6 +100,26 @@ def score_trajectory(trajectory: Trajectory) -> Scores | None:
         return score(trajectory.answer, trajectory.task.golds)
     except ValueError as error:
         raise ValueError(f"task {trajectory.task.id}: {error}") from None
+
+
+def has_goal(task: Task) -> bool:
+    """Whether a task is a goal of an environment with an end, as its metadata say, and is judged by its outcome."""
+    return isinstance(task.metadata.get("goal"), dict) and not task.golds
+
+
+def score_outcome(trajectory: Trajectory) -> float | None:
+    """The reward that the environment gave at the end of an episode.
+
+    One that came to no end within its limits earned nothing and scores 0; one that failed has no score.
+
+    Raises:
+        ValueError: the task is no goal, so no environment would judge it; the message names it.
+    """
+    if trajectory.error is not None:
+        return None
+    if not has_goal(trajectory.task):
+        raise ValueError(f"task {trajectory.task.id}: no goal of an environment with an end, so it has no outcome")
+    return trajectory.outcome.reward if trajectory.outcome else 0.0
 
 
 def check_golds(golds: Sequence[str]) -> None:
@@ -180,9 +201,10 @@ def f1(prediction: str, golds: Sequence[str]) -> float:
 
 
 def reward(name: str, trajectory: Trajectory) -> float | None:
-    """The reward of a trajectory by the rule `name`: `em`, `f1` or `format_f1`; None for one that failed.
+    """The reward of a trajectory by the rule `name`: `em`, `f1`, `format_f1` or `outcome`; None for one that failed.
 
-    `em` and `f1` are those scores, 0 without an answer.
+    `em` and `f1` are those scores, 0 without an answer. `outcome` is what the environment gave
+    (see `score_outcome`).
 
     `format_f1` is 0 without an answer or where any turn has a `MALFORMED` event, and
     0.1 + 0.9 F1 otherwise. It is the MemSearcher paper's idea; the official code gives F1,
@@ -198,12 +220,14 @@ def reward(name: str, trajectory: Trajectory) -> float | None:
       its limit break the format here.
 
     Raises:
-        ValueError: an unknown name, or a task without golds.
+        ValueError: an unknown name, or a task without golds, of `outcome` without a goal.
     """
-    if name not in _REWARDS:
-        raise ValueError(f"unknown reward {name!r}; there are: {', '.join(_REWARDS)}")
+    if name not in REWARDS:
+        raise ValueError(f"unknown reward {name!r}; there are: {', '.join(REWARDS)}")
+    if name == "outcome":
+        return score_outcome(trajectory)
     scores = score_trajectory(trajectory)
-    return None if scores is None else _REWARDS[name](trajectory, scores)
+    return None if scores is None else _ANSWER_REWARDS[name](trajectory, scores)
 
 
 def _format_f1(trajectory: Trajectory, scores: Scores) -> float:
@@ -213,12 +237,12 @@ def _format_f1(trajectory: Trajectory, scores: Scores) -> float:
     return FORMAT_REWARD + (1 - FORMAT_REWARD) * scores.f1
 
 
-_REWARDS: dict[str, Callable[[Trajectory, Scores], float]] = {
+_ANSWER_REWARDS: dict[str, Callable[[Trajectory, Scores], float]] = {
     "em": lambda _, scores: scores.em,
     "f1": lambda _, scores: scores.f1,
     "format_f1": _format_f1,
 }
-REWARDS: tuple[str, ...] = tuple(_REWARDS)
+REWARDS: tuple[str, ...] = (*_ANSWER_REWARDS, "outcome")
 
 
 def _blank(text: str) -> bool:

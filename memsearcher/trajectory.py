@@ -12,7 +12,7 @@ No tokenizer and no model is needed to read or write it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
@@ -20,16 +20,19 @@ from typing import Any, Literal, Self, TypeVar, get_args
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from memsearcher import jsonl
+from memsearcher.card import Card, Line
 
 SCHEMA_VERSION = 1
 
 Role = Literal["system", "user", "assistant"]
-Part = Literal["template", "system", "instruction", "question", "memory", "observation", "reply"]
+Part = Literal["template", "system", "instruction", "question", "memory", "history", "observation", "reply"]
 """What a segment is made of, which also says who wrote it: `template` is the chat
-template's markers, `system` and `instruction` are our prompts, `question`,
-`memory` and `observation` are text from outside, `reply` was sampled."""
+template's markers, `system` and `instruction` are our prompts, `question`, `memory`,
+`history` and `observation` are text from outside, `reply` was sampled: by the call whose
+segment it is, or by an earlier one whose words are shown again."""
 
-OUTSIDE: frozenset[str] = frozenset({"question", "memory", "observation"})
+OUTSIDE: frozenset[str] = frozenset({"question", "memory", "history", "observation"})
+_REACT: frozenset[str] = frozenset({"template", "system", "instruction", "question", "observation"})
 Purpose = Literal["act", "remember"]
 Finish = Literal["stop", "eos", "length"]
 BadMemoryPolicy = Literal["keep", "wipe", "end"]
@@ -65,6 +68,9 @@ class Limits:
         passage_tokens: each passage is cut after this many tokens.
         on_bad_memory: a malformed memory leaves the old one (`keep`, ours), an empty one
             (`wipe`, the official inference) or ends the trajectory (`end`, the official training).
+        context_tokens: of a context that grows with every turn, replies included (ReAct); None is the
+            agent's own limit.
+        history_tokens: of what the turns before leave behind, the last so many tokens are shown (Truncate).
     """
 
     turns: int = 5
@@ -74,10 +80,12 @@ class Limits:
     passages: int = 5
     passage_tokens: int = 256
     on_bad_memory: BadMemoryPolicy = "keep"
+    context_tokens: int | None = None
+    history_tokens: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("turns", "call_tokens", "memory_tokens", "question_tokens", "passages", "passage_tokens"):
-            if getattr(self, name) < 1:
+        for name in (each.name for each in fields(self) if each.name != "on_bad_memory"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"Limits.{name} must be at least 1, not {getattr(self, name)!r}")
         if self.on_bad_memory not in get_args(BadMemoryPolicy):
             raise ValueError(f"Limits.on_bad_memory must be keep, wipe or end, not {self.on_bad_memory!r}")
@@ -89,8 +97,9 @@ class Segment:
 
     `token_ids` is None until an engine that works on tokens has encoded it (a server
     that takes text never does). `logprobs` are those under which a reply was sampled,
-    one a token. `limit` caps a segment from outside at so many tokens when it is
-    encoded; `dropped` says how many tokens that cost, and `text` is then what is left.
+    one a token. `limit` caps a segment from outside at so many tokens when it is encoded,
+    the first ones, of a history the last ones; `dropped` says how many tokens that cost, and
+    `text` is then what is left.
     """
 
     role: Role
@@ -165,21 +174,43 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A retrieved passage; `rank` starts at 1, a higher `score` is better."""
+    """A retrieved passage; `rank` starts at 1, a higher `score` is better, None where it is not known."""
 
     id: str
     title: str
     text: str
-    score: float
+    score: float | None
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """Something out of the ordinary, by name; `detail` is for people."""
+
+    name: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an episode came out in an environment that has an end: its reward, and what that is made of."""
+
+    reward: float
+    parts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
-    """What the environment answered: passages, or a plain `text` where there are none."""
+    """What the environment answered: passages, or a plain `text` where there are none.
+
+    `events` says what was odd about the action. With an `outcome` the episode is over: nothing
+    that is done in it afterwards counts.
+    """
 
     text: str = ""
     passages: tuple[Passage, ...] = ()
+    events: tuple[Event, ...] = ()
+    outcome: Outcome | None = None
 
 
 @dataclass(slots=True)
@@ -205,14 +236,6 @@ class Call:
     sampled_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something out of the ordinary, by name; `detail` is for people."""
-
-    name: str
-    detail: str = ""
-
-
 @dataclass(slots=True)
 class Turn:
     """What one turn meant. Memory is None for agents that have none."""
@@ -236,6 +259,20 @@ class Turn:
                 return None
             lengths.append(call.context_tokens + call.sampled_tokens)
         return max(lengths, default=None)
+
+    def lines(self) -> list[Line]:
+        """What the turn did, a labelled line each."""
+        lines: list[Line] = [("thought", self.thought)] if self.thought else []
+        for step in self.steps:
+            lines.append((step.action.name, ", ".join(str(value) for value in step.action.arguments.values())))
+            if step.observation is None:
+                lines.append(("found", "nothing: the environment failed"))
+            else:
+                titles = "\n".join(f"{each.rank}. {each.title}" for each in step.observation.passages)
+                lines.append(("found", titles or step.observation.text))
+        lines += [("memory", self.memory_after)] if self.memory_after is not None else []
+        lines += [("event", f"{event.name} {event.detail}".strip()) for event in self.events]
+        return lines
 
 
 @dataclass(slots=True)
@@ -286,6 +323,12 @@ class Trajectory:
         return [step.action for turn in self.turns for step in turn.steps]
 
     @property
+    def outcome(self) -> Outcome | None:
+        """How the episode came out; None in an environment without an end, or before it."""
+        seen = (step.observation for turn in self.turns for step in turn.steps)
+        return next((each.outcome for each in seen if each is not None and each.outcome is not None), None)
+
+    @property
     def calls(self) -> Iterator[Call]:
         return (call for turn in self.turns for call in turn.calls)
 
@@ -311,30 +354,50 @@ class Trajectory:
     def react_tokens(self) -> list[int] | None:
         """The counterfactual ReAct context after each turn, in tokens.
 
-        The same trajectory as one growing history: the first turn's prompt without
-        its memory, then every act reply and every observation. What only serves the
-        memory (the memory itself, the request for it, the replies that write it) is
-        left out. Not a measured ReAct run; None where there are no token ids.
+        The same trajectory as one growing history: the first prompt without a memory, then
+        every act reply and every observation, each counted once. What only serves the agent's
+        way of remembering (memory, history and states shown again, the requests for them, the
+        replies that write them, prompts repeated) is left out. Of an agent that keeps all in one
+        conversation it is the context itself. Otherwise not a measured ReAct run; None where
+        there are no token ids.
         """
         lengths: list[int] = []
         total = 0
-        for number, turn in enumerate(self.turns):
+        read: dict[int, int] = {}
+        for turn in self.turns:
             for call in turn.calls:
-                conversation = self.conversations[call.conversation]
-                reply = conversation.segments[call.segment]
+                segments = self.conversations[call.conversation].segments
+                shown, reply = segments[read.get(call.conversation, 0) : call.segment], segments[call.segment]
+                read[call.conversation] = call.segment + 1
                 if reply.token_ids is None:
                     return None
-                kept: tuple[str, ...] = ("observation",)
-                if call.purpose == "act":
-                    total += len(reply.token_ids)
-                    kept = ("template", "system", "instruction", "question") if number == 0 else ()
-                for segment in conversation.segments[: call.segment]:
+                act = call.purpose == "act"
+                total += len(reply.token_ids) if act else 0
+                kept = _REACT if act and call.conversation == 0 else {"observation"}
+                for segment in shown:
                     if segment.part in kept:
                         if segment.token_ids is None:
                             return None
                         total += len(segment.token_ids)
             lengths.append(total)
         return lengths
+
+    def card(self) -> Card:
+        """The trajectory for a reader: the question, how it ended, and what each turn did."""
+        about: list[Line] = [("answer", "none" if self.answer is None else self.answer)]
+        about += [("gold", " | ".join(self.task.golds))] if self.task.golds else []
+        about += [("outcome", f"{self.outcome.reward:.3g}")] if self.outcome is not None else []
+        about += [("reward", f"{self.reward:.3g}")] if self.reward is not None else []
+        about += [("agent", self.agent)]
+        about += [("peak", f"{self.peak_tokens} tokens")] if self.peak_tokens is not None else []
+        about += [("failed", self.error)] if self.error is not None else []
+        return Card(self.task.question, about, [(f"Turn {n}", turn.lines()) for n, turn in enumerate(self.turns, 1)])
+
+    def _repr_html_(self) -> str:
+        return self.card().html()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.card().text())
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types, with its schema version."""
@@ -379,8 +442,8 @@ def first_fault(error: ValidationError) -> str:
 
 @cache
 def _adapter() -> TypeAdapter[Trajectory]:
-    world = (Task, Limits, Segment, Conversation, Action, Passage, Observation)
-    return exact_adapter(Trajectory, *world, Step, Call, Event, Turn)
+    world = (Task, Limits, Segment, Conversation, Action, Passage, Event, Outcome, Observation)
+    return exact_adapter(Trajectory, *world, Step, Call, Turn)
 
 
 def write_trajectory(path: Path, trajectory: Trajectory) -> None:

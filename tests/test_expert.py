@@ -4,12 +4,16 @@ import pytest
 
 from memsearcher.agents.memsearcher import MemSearcher
 from memsearcher.agents.parsing import parse_act, parse_memory
+from memsearcher.agents.tags import parse_tags
+from memsearcher.assemble import make_agent
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.environments.protocol import EnvironmentFailure
-from memsearcher.training.expert import Expert, Step, demonstrate
+from memsearcher.recipe import Recipe
+from memsearcher.training.expert import HANDS, Expert, Step, demonstrate
 from memsearcher.training.warmstart import examples
 from memsearcher.trajectory import Limits, Task
-from tests.scripted import ScriptedEnvironment, names, passage
+from tests.scripted import ScriptedEnvironment, answer, names, passage
+from tests.tagged import boxed, look, tell
 from tests.tiny import tiny_tokenizer
 
 CAPITAL = {
@@ -33,14 +37,16 @@ BOOKS = {
     CURRENCY["ask"]: [passage(1, "In Laos people pay in kip.")],
 }
 CHAT = ChatFormat.from_tokenizer(tiny_tokenizer())
+ROOMY = Limits(turns=6, context_tokens=100_000, history_tokens=10_000)
+ALL = pytest.mark.parametrize("agent", HANDS)
 
 
 def task(number=0, golds=("kip",), steps=(CAPITAL, CURRENCY)):
     return Task(f"t{number}", "What is the currency of the country?", golds, {"steps": list(steps)})
 
 
-def demonstrations(books=BOOKS, tasks=None, expert=None, limits=None, tool="search"):
-    agent = MemSearcher(limits or Limits(turns=6), tool=tool)
+def demonstrations(books=BOOKS, tasks=None, expert=None, limits=None, tool="search", agent="memsearcher"):
+    agent = make_agent(Recipe(agent=agent, limits=limits or ROOMY, tool=tool))
     return list(demonstrate(agent, ScriptedEnvironment(books), expert or Expert(tool=tool), CHAT, tasks or [task()]))
 
 
@@ -75,6 +81,92 @@ def test_word_for_word():
     assert trajectory.answer == "kip"
     assert trajectory.events == []
     assert trajectory.provenance["engine"] == "scripted expert"
+
+
+FIRST, SECOND, THIRD = CAPITAL["fact"], CURRENCY["fact"], "That answers the question."
+NEEDS = [f"I need the {step['ask']}." for step in (CAPITAL, CURRENCY)]
+
+
+def called(query, thought):
+    call = f'<tool_call>{{"name": "search", "arguments": {{"query": "{query}"}}}}</tool_call>'
+    return f"<think>{thought}</think>\n{call}"
+
+
+ASK, THEN = CAPITAL["ask"], CURRENCY["ask"]
+TWO = f"{FIRST} {NEEDS[1]}"
+END = f"{SECOND} {THIRD}"
+
+
+@pytest.mark.parametrize(
+    ("agent", "written"),
+    [
+        ("react", [look(ASK, NEEDS[0]), look(THEN, TWO), boxed("kip", END)]),
+        ("search-r1", [look(ASK, NEEDS[0]), look(THEN, TWO), tell("kip", END)]),
+        ("mem1", [look(ASK, NEEDS[0]), look(THEN, TWO), tell("kip", f"{FIRST} {END}")]),
+        ("truncate", [called(ASK, NEEDS[0]), called(THEN, TWO), answer("kip", END)]),
+        (
+            "summarize",
+            [
+                called(ASK, NEEDS[0]),
+                FIRST,
+                called(THEN, NEEDS[1]),
+                f"{FIRST} {SECOND}",
+                answer("kip", f"The summary has the answer. {SECOND}"),
+            ],
+        ),
+    ],
+)
+def test_the_other_agents_word_for_word(agent, written):
+    (trajectory,) = demonstrations(agent=agent)
+    assert [text for _, text in replies(trajectory)] == written
+    assert (trajectory.agent, trajectory.answer, trajectory.events) == (agent, "kip", [])
+
+
+@ALL
+def test_in_every_format_it_asks_again_in_other_words(agent):
+    books = {
+        None: "No passages found.",
+        "Vientiane capital": BOOKS[CAPITAL["ask"]],
+        "currency Laos country": BOOKS[CURRENCY["ask"]],
+    }
+    (trajectory,) = demonstrations(books, agent=agent)
+    assert queries(trajectory) == [
+        CAPITAL["ask"],
+        "Vientiane capital",
+        CURRENCY["ask"],
+        "Laos currency",
+        "currency Laos country",
+    ]
+    assert (trajectory.answer, trajectory.events) == ("kip", [])
+
+
+def test_what_the_agent_cannot_see_it_does_not_know():
+    """Two facts that the answer needs, and a history that holds no note: each is searched for again and again."""
+    one = {**CURRENCY, "ask": "area of Laos", "answers": ["230"], "fact": "The area of Laos is 230."}
+    other = {
+        **CURRENCY,
+        "ask": "area of Mali",
+        "subject": "Mali",
+        "answers": ["1240"],
+        "fact": "The area of Mali is 1240.",
+    }
+    books = {"area of Laos": [passage(1, "230")], "area of Mali": [passage(1, "1240")]}
+    asked = [task(steps=[one, other])]
+    (short,) = demonstrations(books, asked, limits=Limits(turns=5, history_tokens=5), agent="truncate")
+    assert queries(short) == ["area of Laos", "area of Mali", "area of Laos", "area of Mali"]
+    assert short.answer is None
+    (whole,) = demonstrations(books, asked, agent="truncate")
+    assert queries(whole) == ["area of Laos", "area of Mali"]
+    assert whole.answer == "kip"
+    # A fact that a later one rests on is not needed any more.
+    (chain,) = demonstrations(limits=Limits(turns=5, history_tokens=5), agent="truncate")
+    assert (len(chain.actions), chain.answer) == (2, "kip")
+
+
+def test_an_agent_whose_format_it_does_not_know():
+    agent = MemSearcher(name="mine")
+    with pytest.raises(KeyError, match="mine"):
+        list(demonstrate(agent, ScriptedEnvironment(BOOKS), Expert(), CHAT, [task()]))
 
 
 def test_it_notes_what_is_not_there_and_asks_in_other_words():
@@ -141,19 +233,23 @@ def test_which_steps_are_careless_follows_from_the_task():
     assert 10 < sum(query == "Vientiane" for query in chosen.values()) < 30
 
 
+@ALL
 @pytest.mark.parametrize("careless", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(
     "books", [BOOKS, {}, {"Vientiane capital": BOOKS[CAPITAL["ask"]]}], ids=["all", "none", "some"]
 )
-def test_every_reply_is_well_formed(books, careless):
-    for trajectory in demonstrations(books, [task(number) for number in range(8)], Expert(careless)):
+def test_every_reply_is_well_formed(books, careless, agent):
+    for trajectory in demonstrations(books, [task(number) for number in range(8)], Expert(careless), agent=agent):
         for purpose, text in replies(trajectory):
             if purpose == "act":
-                reply = parse_act(text, "search")
+                tagged = agent in ("react", "search-r1", "mem1")
+                reply = parse_tags(text, "search", agent == "react") if tagged else parse_act(text, "search")
                 assert reply.events == []
                 assert reply.thought
-            else:
+            elif agent == "memsearcher":
                 assert parse_memory(text)[1]
+            else:
+                assert text
 
 
 def test_another_tool():
@@ -177,10 +273,11 @@ def test_a_search_that_fails_is_that_demonstrations_error():
     assert ended == {"t0": "EnvironmentFailure: no index", "t1": None}
 
 
-def test_loss_is_on_the_experts_own_tokens_and_on_no_others():
-    (trajectory,) = demonstrations()
+@ALL
+def test_loss_is_on_the_experts_own_tokens_and_on_no_others(agent):
+    (trajectory,) = demonstrations(agent=agent)
     rows, counts = examples([trajectory], seed=0)
-    assert len(rows) == counts["conversations"] == 3
+    assert len(rows) == counts["conversations"] == (1 if agent in ("react", "search-r1") else 3)
     assert counts["tokens"] == sum(len(row["input_ids"]) for row in rows)
     by_ids = {tuple(talk.token_ids): talk for talk in trajectory.conversations}
     own = 0
@@ -188,7 +285,7 @@ def test_loss_is_on_the_experts_own_tokens_and_on_no_others():
         assert row["attention_mask"] == [1] * len(row["input_ids"])
         want = []
         for segment in by_ids[tuple(row["input_ids"])].segments:
-            want += segment.token_ids if segment.part == "reply" else [-100] * len(segment.token_ids)
+            want += segment.token_ids if segment.trained else [-100] * len(segment.token_ids)
         assert row["labels"] == want
         own += sum(label != -100 for label in want)
         # The end token is learned too, and what is learned spells the replies.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memsearcher.agents.parsing import find_boxes, find_calls, parse_act, parse_memory
+from memsearcher.agents.parsing import find_boxes, find_spans, parse_act, parse_memory
 from memsearcher.trajectory import Action, Event, Limits, Step, Task, Trajectory
 from tests.scripted import answer, search
 
@@ -153,7 +153,7 @@ def test_events_say_what_was_wrong():
 def test_what_stands_around_a_call_makes_no_tag():
     assert read(f"<tool_{CALL}call>")[2] == []
     assert read(f"\\box{CALL}ed{{x}}")[2] == []
-    assert find_calls(f"a{CALL}b<tool_call>c") == ([CALL[11:-12]], "a\nb<tool_call>c", True)
+    assert find_spans(f"a{CALL}b<tool_call>c", "tool_call") == ([CALL[11:-12]], "a\nb<tool_call>c", True)
 
 
 def test_deep_json_is_named():

@@ -22,15 +22,18 @@ from memsearcher.scoring import (
     exact_match,
     exact_match_unicode,
     f1,
+    has_goal,
     normalize,
     normalize_unicode,
     reward,
     score,
+    score_outcome,
     score_trajectory,
 )
-from memsearcher.trajectory import Limits, Task, Trajectory
+from memsearcher.trajectory import Action, Limits, Observation, Outcome, Step, Task, Trajectory
 from tests.scripted import ScriptedEngine, ScriptedEnvironment, answer, memory, passage, search
 
+ANSWERED = ("em", "f1", "format_f1")
 INFORMATION = {
     "question_cut",
     "passage_cut",
@@ -38,6 +41,8 @@ INFORMATION = {
     "duplicate_query",
     "turn_limit",
     "no_passages",
+    "context_limit",
+    "history_cut",
 }
 
 
@@ -264,13 +269,13 @@ def test_a_long_answer_is_scored(text):
 def test_a_failed_trajectory_has_no_score_and_no_reward():
     failed = attempt("Paris", error="engine: connection refused")
     assert score_trajectory(failed) is None
-    assert [reward(name, failed) for name in REWARDS] == [None, None, None]
+    assert [reward(name, failed) for name in REWARDS] == [None] * 4
 
 
 def test_an_honest_no_answer_scores_zero():
     gave_up = attempt(None, events=["turn_limit"])
     assert score_trajectory(gave_up) == Scores(0.0, 0.0, 0.0, 0.0)
-    assert [reward(name, gave_up) for name in REWARDS] == [0.0, 0.0, 0.0]
+    assert [reward(name, gave_up) for name in ANSWERED] == [0.0, 0.0, 0.0]
 
 
 def test_a_task_without_golds_is_named():
@@ -278,8 +283,30 @@ def test_a_task_without_golds_is_named():
         reward("em", attempt("Paris", golds=()))
 
 
+def test_the_outcome_is_what_the_environment_gave():
+    goal = Task("g", "Buy a lamp.", metadata={"goal": {"asin": "LAMP"}})
+    left = attempt(None, events=["turn_limit"])
+    left.task = goal
+    assert has_goal(goal) and reward("outcome", left) == score_outcome(left) == 0.0
+    bought = attempt(None)
+    bought.task = goal
+    bought.turns[0].steps.append(Step(Action("shop", {}), Observation("Thanks.", outcome=Outcome(0.25))))
+    assert reward("outcome", bought) == score_outcome(bought) == 0.25
+    bought.error = "E: gone"
+    assert reward("outcome", bought) is score_outcome(bought) is None
+
+
+@pytest.mark.parametrize(("metadata", "golds"), [({}, ()), ({"goal": "a lamp"}, ()), ({"goal": {}}, ("Paris",))])
+def test_a_question_has_no_outcome(metadata, golds):
+    asked = attempt("Paris")
+    asked.task = Task("t1", "Where?", golds, metadata)
+    assert not has_goal(asked.task)
+    with pytest.raises(ValueError, match="task t1: no goal of an environment with an end"):
+        reward("outcome", asked)
+
+
 def test_an_unknown_reward_lists_the_known_ones():
-    with pytest.raises(ValueError, match="unknown reward 'bleu'; there are: em, f1, format_f1"):
+    with pytest.raises(ValueError, match="unknown reward 'bleu'; there are: em, f1, format_f1, outcome"):
         reward("bleu", attempt("Paris"))
 
 
@@ -326,17 +353,17 @@ def test_what_the_prompt_or_a_passage_holds_earns_nothing():
     """With no answer of the model's, a gold in the question or the memory is no answer."""
     trajectory = attempt(None, golds=("Beijing",))
     trajectory.turns[0].memory_after = "\\boxed{Beijing} <answer>Beijing</answer>"
-    assert [reward(name, trajectory) for name in REWARDS] == [0.0, 0.0, 0.0]
+    assert [reward(name, trajectory) for name in ANSWERED] == [0.0, 0.0, 0.0]
 
 
 def rewards(*script):
-    """What the script of a model earns, as the agent reads it: all rewards in the order of `REWARDS`."""
+    """What the script of a model earns, as the agent reads it: the rewards of answers, in the order of `ANSWERED`."""
     books = {None: [passage(1, "\\boxed{kip} <answer>kip</answer>")]}
     agent = MemSearcher(Limits(turns=2))
     (trajectory,) = rollout(
         agent, ScriptedEnvironment(books), ScriptedEngine(script), [(Task("t", "\\boxed{kip}?", ("kip",)), 0)]
     )
-    return [reward(name, trajectory) for name in REWARDS]
+    return [reward(name, trajectory) for name in ANSWERED]
 
 
 SEARCH, MEMORY = search("currency"), memory("Laos.")

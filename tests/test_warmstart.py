@@ -13,9 +13,10 @@ from torch.nn.functional import log_softmax
 from transformers import TrainerCallback, TrainingArguments
 
 from memsearcher.engines.chat import ChatFormat
-from memsearcher.engines.models import load_model
+from memsearcher.engines.models import ModelError, load_model
 from memsearcher.environments.protocol import EnvironmentFailure
 from memsearcher.recipe import Model, Recipe, WarmStart
+from memsearcher.tasks import factbook
 from memsearcher.training import warmstart
 from memsearcher.training.warmstart import SparseLossTrainer, pad, record_demonstrations, train, warm_start
 from memsearcher.trajectory import Limits, read_trajectories
@@ -243,7 +244,7 @@ def test_a_run_that_starts_from_an_adapter_trains_it_further(tmp_path):
     # Its rank is the first adapter's.
     train(tiny_model(), data, recipe(steps=1, batch=4, rank=8, start=start), tmp_path / "third")
     assert all(4 in each.shape for each in weights(tmp_path / "third").values())
-    with pytest.raises(ValueError, match=r"adapter_config\.json"):
+    with pytest.raises(ModelError, match=r"adapter_config\.json"):
         train(tiny_model(), data, recipe(start=str(tmp_path / "nothing")), tmp_path / "fourth")
 
 
@@ -271,13 +272,15 @@ def questions(monkeypatch):
         asked.append((split, options))
         return [task(number) for number in range(options["n"])]
 
-    monkeypatch.setattr(warmstart.factbook, "load", load)
+    monkeypatch.setattr(factbook, "load", load)
     return asked
 
 
 def small(**changes):
     settings = {"steps": 5, "batch": 2, "learning_rate": 0.01, "rank": 2, "alpha": 4, "questions": {"2-hop": 6}}
-    return Recipe(limits=Limits(turns=6), warmstart=WarmStart(**{**settings, **changes}), seed=1)
+    return Recipe(
+        limits=Limits(turns=6, context_tokens=100_000), warmstart=WarmStart(**{**settings, **changes}), seed=1
+    )
 
 
 def test_questions_by_kind(questions):
@@ -346,6 +349,20 @@ def test_the_whole_warm_start(questions, tmp_path):
         warm_start(small(steps=6), ScriptedEnvironment(BOOKS), tiny_model(), tiny_tokenizer(), tmp_path / "run")
     assert (tmp_path / "run" / "recipe.yaml").read_text() == small().to_yaml()
     warm_start(small(), ScriptedEnvironment(BOOKS), tiny_model(), tiny_tokenizer(), tmp_path / "run")
+
+
+@pytest.mark.parametrize("agent", ["react", "mem1"])
+def test_the_warm_start_of_another_agent(agent, questions, tmp_path):
+    mine = replace(small(careless=0.0), agent=agent)
+    folder = warm_start(mine, ScriptedEnvironment(BOOKS), tiny_model(), tiny_tokenizer(), tmp_path)
+    bound = json.loads((folder / "agent.json").read_text())
+    assert (bound["recipe"]["agent"], bound["agent"]["prompts"]) == (agent, agent)
+    played = list(read_trajectories(tmp_path / "demonstrations.jsonl"))
+    assert {(each.agent, each.answer) for each in played} == {(agent, "kip")}
+    # The questions, and the turns that each may take, are those of every other agent.
+    chat = ChatFormat.from_tokenizer(tiny_tokenizer())
+    other = record_demonstrations(small(careless=0.0), ScriptedEnvironment(BOOKS), chat, tmp_path / "other.jsonl")
+    assert {each.id: each.limits for each in played} == {each.id: each.limits for each in other}
 
 
 def test_a_warm_start_whose_searches_all_fail_says_so(questions, tmp_path):

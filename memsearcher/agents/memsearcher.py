@@ -12,39 +12,31 @@ carried out, since nobody would read its result; every oddity is an event.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from memsearcher.agents.parsing import ActReply, parse_act, parse_memory
-from memsearcher.agents.protocol import Act, Generate, Play, Reply
-from memsearcher.prompts import Filling, Prompts, load_prompts
-from memsearcher.trajectory import Conversation, Limits, Observation, Segment, Step, Task, Trajectory, Turn
-
-SLOTS = {
-    "system": ("tool",),
-    "turn": ("question", "memory"),
-    "last_turn": ("question", "memory"),
-    "remember": ("observation",),
-    "bad_call": (),
-}
+from memsearcher.agents.base import SearchAgent, Slots
+from memsearcher.agents.parsing import CALL_END, parse_act, parse_memory
+from memsearcher.agents.protocol import Generate, Play, Reply
+from memsearcher.prompts import Filling
+from memsearcher.trajectory import Conversation, Observation, Segment, Task, Trajectory, Turn
 
 
 @dataclass(frozen=True)
-class MemSearcher:
-    """The agent; `prompts` names a built-in set or a folder with one's own."""
+class MemSearcher(SearchAgent):
+    """The agent."""
 
-    limits: Limits = field(default_factory=Limits)
+    slots: ClassVar[Slots] = {
+        "system": ("tool",),
+        "turn": ("question", "memory"),
+        "last_turn": ("question", "memory"),
+        "remember": ("observation",),
+        "bad_call": (),
+    }
+
     prompts: str | Path = "memsearcher"
-    tool: str = "search"
     name: str = "memsearcher"
-    texts: Prompts = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "texts", load_prompts(self.prompts, SLOTS))
-
-    @property
-    def fingerprint(self) -> dict[str, str]:
-        return {"prompts": self.texts.folder, "prompts_sha256": self.texts.sha256, "tool": self.tool}
 
     def play(self, trajectory: Trajectory) -> Play:
         """Attempt `trajectory.task`.
@@ -52,16 +44,15 @@ class MemSearcher:
         Raises:
             ValueError: the question is empty.
         """
-        if not trajectory.task.question.strip():
-            raise ValueError("the question is empty")
+        self._check(trajectory.task)
         memory = ""
         for number in range(1, self.limits.turns + 1):
             last = number == self.limits.turns
             turn = trajectory.begin_turn(memory)
             talk = trajectory.converse(self._context(trajectory.task, memory, last))
 
-            reply = yield from Generate(talk, self.limits.call_tokens, ("</tool_call>",))
-            act = self._read(reply, turn)
+            reply = yield from Generate(talk, self.limits.call_tokens, (CALL_END,))
+            act = self._read(reply, parse_act(reply.text, self.tool), turn)
             if act.answer is not None:
                 trajectory.answer = act.answer
                 return
@@ -69,12 +60,9 @@ class MemSearcher:
                 turn.event("turn_limit", f"no answer within {self.limits.turns} turns")
                 return
 
-            seen = None
-            if act.action:
-                if act.action in trajectory.actions:
-                    turn.event("duplicate_query", act.action.arguments["query"])
-                turn.steps.append(step := Step(act.action))
-                step.observation = seen = yield from Act(act.action)
+            seen = (yield from self._search(act.action, trajectory)) if act.action else None
+            if trajectory.outcome is not None:
+                return
             talk.tell(self._ask_for_memory(seen))
             reply = yield from Generate(talk, self.limits.memory_tokens, ("</memory>",), "remember")
             remembered = self._remember(reply, turn)
@@ -84,38 +72,16 @@ class MemSearcher:
 
     def _context(self, task: Task, memory: str, last: bool) -> Conversation:
         """All that the model sees at the start of a turn."""
-        limits = self.limits
-        system = self.texts["system"].fill("system", "system", {"tool": [Filling("system", self.tool)]})
         # A memory is already bounded when it is sampled; the bound here is for one that takes
         # more tokens when it is encoded as plain text.
-        slots = {
-            "question": [Filling("question", task.question, limits.question_tokens)],
-            "memory": [Filling("memory", memory, 2 * limits.memory_tokens)],
-        }
-        return Conversation.start(
-            system, self.texts["last_turn" if last else "turn"].fill("user", "instruction", slots)
-        )
-
-    def _read(self, reply: Reply, turn: Turn) -> ActReply:
-        act = parse_act(reply.text, self.tool)
-        turn.thought = act.thought
-        if reply.finish == "length":
-            turn.event("call_cut", f"at {self.limits.call_tokens} tokens")
-        turn.events += act.events
-        return act
+        shown = Filling("memory", memory, 2 * self.limits.memory_tokens)
+        slots = {"question": [self._question(task)], "memory": [shown]}
+        turn = self.texts["last_turn" if last else "turn"]
+        return Conversation.start(self._system(), turn.fill("user", "instruction", slots))
 
     def _ask_for_memory(self, seen: Observation | None) -> list[Segment]:
         """The second message of a turn: what came back, and the request to write the memory anew."""
-        if seen is None:
-            shown = [Filling("instruction", self.texts["bad_call"].text)]
-        elif not seen.passages:
-            shown = [Filling("observation", seen.text, self.limits.passage_tokens)]
-        else:
-            shown = []
-            for passage in seen.passages[: self.limits.passages]:
-                text = f"[{passage.rank}] {passage.title}\n{passage.text}"
-                shown += [Filling("observation", text, self.limits.passage_tokens), Filling("instruction", "\n")]
-            shown.pop()
+        shown = [Filling("instruction", self.texts["bad_call"].text)] if seen is None else self._show(seen)
         return self.texts["remember"].fill("user", "instruction", {"observation": shown})
 
     def _remember(self, reply: Reply, turn: Turn) -> str | None:

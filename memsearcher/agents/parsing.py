@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from memsearcher.trajectory import Action, Event
 
 BOX = "\\boxed{"
-CALL, CALL_END = "<tool_call>", "</tool_call>"
+CALL_END = "</tool_call>"
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ def parse_act(text: str, tool: str) -> ActReply:
     rest = _take_thought(text, reply)
     if rest is None:
         return reply
-    calls, around, open_call = find_calls(rest)
+    calls, around, open_call = find_spans(rest, "tool_call")
     boxes, open_box = find_boxes(around)
     if open_call or open_box:
         reply.event("unclosed_tag", "tool_call" if open_call else "boxed")
@@ -54,7 +54,7 @@ def parse_act(text: str, tool: str) -> ActReply:
             reply.event("answer_and_call", "the call counts")
         reply.action = _read_call(calls[0], tool, reply)
     elif boxes:
-        reply.answer = _unwrap(boxes[-1])
+        reply.answer = unwrap(boxes[-1])
         if not reply.answer:
             reply.event("empty_answer")
     elif not any(event.name == "unclosed_tag" for event in reply.events):
@@ -76,18 +76,19 @@ def parse_memory(text: str) -> tuple[str | None, bool]:
     return memory.strip(), bool(closed)
 
 
-def find_calls(text: str) -> tuple[list[str], str, bool]:
-    """The contents of all closed `<tool_call>` tags, the text around them, and whether one stays open."""
-    calls: list[str] = []
+def find_spans(text: str, tag: str) -> tuple[list[str], str, bool]:
+    """The contents of all closed `<tag>…</tag>`, the text around them, and whether one stays open."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    spans: list[str] = []
     around: list[str] = []
     end = 0
-    while (start := text.find(CALL, end)) >= 0 and (close := text.find(CALL_END, start)) >= 0:
-        calls.append(text[start + len(CALL) : close])
+    while (start := text.find(opening, end)) >= 0 and (close := text.find(closing, start)) >= 0:
+        spans.append(text[start + len(opening) : close])
         around.append(text[end:start])
-        end = close + len(CALL_END)
+        end = close + len(closing)
     around.append(text[end:])
-    # Joined by a line break, so that what stood on both sides of a call cannot make a tag together.
-    return calls, "\n".join(around), start >= 0
+    # Joined by a line break, so that what stood on both sides of a span cannot make a tag together.
+    return spans, "\n".join(around), start >= 0
 
 
 def find_boxes(text: str) -> tuple[list[str], bool]:
@@ -109,6 +110,13 @@ def find_boxes(text: str) -> tuple[list[str], bool]:
         else:
             return boxes, True
     return boxes, False
+
+
+def unwrap(answer: str) -> str:
+    """The answer without white space and without a `\\text{…}` around all of it."""
+    answer = answer.strip()
+    wrapped: Any = re.fullmatch(r"\\text\{([^{}]*)\}", answer)
+    return wrapped.group(1).strip() if wrapped else answer
 
 
 def _take_thought(text: str, reply: ActReply) -> str | None:
@@ -157,10 +165,3 @@ def _read_call(text: str, tool: str, reply: ActReply) -> Action | None:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _unwrap(answer: str) -> str:
-    """The answer without white space and without a `\\text{…}` around all of it."""
-    answer = answer.strip()
-    wrapped: Any = re.fullmatch(r"\\text\{([^{}]*)\}", answer)
-    return wrapped.group(1).strip() if wrapped else answer

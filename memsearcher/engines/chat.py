@@ -17,7 +17,7 @@ from typing import Any, Self
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from memsearcher.engines.encoding import EncodingError, TextEncoder, cut
+from memsearcher.engines.encoding import EncodingError, TextEncoder, cut, cut_front
 from memsearcher.trajectory import OUTSIDE, Conversation, Role, Segment
 
 __all__ = ["ChatFormat", "ChatFormatError", "EncodingError"]
@@ -92,7 +92,8 @@ class ChatFormat:
 
         Segments that have token ids are left alone. Where the last message is not the
         assistant's, its header is added at the end. A segment over its `limit` keeps that
-        many tokens, fewer where the last character would be torn; `text` then is what is left.
+        many tokens, fewer where a character would be torn: the first ones, of a history the
+        last ones; `text` then is what is left.
 
         Raises:
             ChatFormatError: an empty conversation, or messages in an order the template has no form for.
@@ -159,7 +160,8 @@ class ChatFormat:
         ids, segment.text = encode(segment.text)
         segment.token_ids = ids
         if segment.limit is not None and len(ids) > segment.limit:
-            segment.token_ids, segment.text = cut(self.encoder, ids, segment.text, segment.limit)
+            shorten = cut_front if segment.part == "history" else cut
+            segment.token_ids, segment.text = shorten(self.encoder, ids, segment.text, segment.limit)
             segment.dropped = len(ids) - len(segment.token_ids)
 
 

@@ -106,6 +106,16 @@ def cut(encoder: TextEncoder, ids: list[int], text: str, limit: int) -> tuple[li
     return kept, left
 
 
+def cut_front(encoder: TextEncoder, ids: list[int], text: str, limit: int) -> tuple[list[int], str]:
+    """The last `limit` tokens, or fewer where the first character would be torn, and their text."""
+    kept = ids[max(0, len(ids) - limit) :]
+    if len(kept) == len(ids):
+        return kept, text
+    while not text.endswith(left := encoder.decode(kept)):
+        kept.pop(0)
+    return kept, left
+
+
 def _build(state: dict[str, Any], added: list[dict[str, Any]]) -> Tokenizer:
     return Tokenizer.from_str(json.dumps({**state, "added_tokens": added}))
 

@@ -1,10 +1,11 @@
-"""A scripted expert that plays the agents' own protocol, for the warm start.
+"""A scripted expert that plays every agent's own protocol, for the warm start.
 
 It knows the steps that lead to a task's answer (`task.metadata["steps"]`) and nothing of
 the corpus: it searches through the real environment, reads what the agent would be
 shown, cut as the agent's is, and asks again in other words where the fact it needs is
-not there. What it writes follows from the question and the memory alone, so that a model
-can learn it.
+not there. What it writes follows from the question and from what is in the context alone,
+a memory, a state or what is left of the history, so that a model can learn it. Each fact is
+noted once it is read: in the memory or summary, in the state, or in the next thought.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from memsearcher.agents.protocol import Agent, Generate, Reply
 from memsearcher.engines.chat import ChatFormat
@@ -27,6 +28,7 @@ class Step:
     """One fact on the way: what to search for, what is to be found, and how to note it."""
 
     ask: str
+    subject: str
     queries: tuple[str, ...]
     answers: tuple[str, ...]
     passage_id: str
@@ -39,55 +41,139 @@ class Step:
         queries = [data["ask"], f"{data['subject']} {noun}", f"{noun} {data['subject']} country"]
         if careless:
             queries.insert(0, data["subject"])
-        return cls(data["ask"], tuple(queries), tuple(data["answers"]), data["passage_id"], data["fact"])
+        return cls(
+            data["ask"], data["subject"], tuple(queries), tuple(data["answers"]), data["passage_id"], data["fact"]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """How an agent's replies are written.
+
+    Attributes:
+        search: the action, with `{query}`, and `{json}` for the query as a JSON string.
+        answer: with `{answer}`.
+        thinks: what a thought begins with: nothing, the `note` of what was just read, or the whole `state`.
+        remember: the reply that writes the memory, with `{memory}`.
+        known: how the last thought begins, of an agent that reads at the end of a turn.
+    """
+
+    search: str
+    answer: str
+    thinks: Literal["", "note", "state"] = ""
+    remember: str = ""
+    known: str = ""
+
+    def act(self, query: str, tool: str) -> str:
+        """The action that asks `tool` for `query`."""
+        name, quoted = (json.dumps(text, ensure_ascii=False) for text in (tool, query))
+        return self.search.format(query=query, tool=name, json=quoted)
+
+
+_CALL = '<tool_call>{{"name": {tool}, "arguments": {{"query": {json}}}}}</tool_call>'
+_BOX = "\\boxed{{{answer}}}"
+_TAG = "<search>{query}</search>"
+HANDS: dict[str, Hand] = {
+    "memsearcher": Hand(_CALL, _BOX, remember="<memory>{memory}</memory>", known="The memory has the answer."),
+    "summarize": Hand(_CALL, _BOX, remember="{memory}", known="The summary has the answer."),
+    "truncate": Hand(_CALL, _BOX, "note"),
+    "react": Hand(_TAG, f"<answer>{_BOX}</answer>", "note"),
+    "search-r1": Hand(_TAG, "<answer>{answer}</answer>", "note"),
+    "mem1": Hand(_TAG, "<answer>{answer}</answer>", "state"),
+}
+"""By the agent's name on the record."""
+
+_NEED = "I need the "
+
+
+class Demonstrator(Protocol):
+    """Who plays in the model's place."""
+
+    def turns(self, task: Task) -> int:
+        """The turns that it needs for a task, the last one included."""
+        ...
+
+    def reply(self, trajectory: Trajectory, call: Generate) -> str:
+        """The text of the next reply of `trajectory`, whose pending call is `call`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """Writes MemSearcher's replies; `tool` is the name of its search.
+    """Writes the replies of any agent in `HANDS`; `tool` is the name of its search.
 
     A share `careless` of the steps starts with a query that is too short, so that the traces
     hold searches that fail and what to do then. Which steps those are follows from the task.
 
     Raises:
-        KeyError: a task without `steps` in its metadata.
+        KeyError: a task without `steps` in its metadata, or an agent that is not in `HANDS`.
     """
 
     careless: float = 0.0
     tool: str = "search"
 
+    def turns(self, task: Task) -> int:
+        """A turn for each step, and one to answer; a search that fails takes one more."""
+        return len(task.metadata["steps"]) + 1
+
     def reply(self, trajectory: Trajectory, call: Generate) -> str:
         """The text of the next reply of `trajectory`, whose pending call is `call`."""
-        memory = trajectory.turns[-1].memory_before or ""
+        hand = HANDS[trajectory.agent]
         steps = [
             Step.of(data, call_seed(0, trajectory.task.id, number) < self.careless * 2**63)
             for number, data in enumerate(trajectory.task.metadata["steps"])
         ]
-        missing = next((step for step in steps if step.fact not in memory), None)
+        noted = " ".join(each.text for each in call.talk.segments if each.part in ("memory", "history", "reply"))
+        note = _read(trajectory, call.talk, steps, noted)
+        memory = trajectory.turns[-1].memory_before or ""
+        if hand.thinks == "state":
+            memory = memory.rpartition(_NEED)[0]
+        whole = " ".join(filter(None, (memory.strip(), note)))
         if call.purpose == "remember":
-            assert missing is not None
-            return self._remember(trajectory, call.talk, memory, missing)
+            return hand.remember.format(memory=whole)
+        lead = {"": "", "note": note, "state": whole}[hand.thinks]
+        missing = _next(steps, f"{noted} {note}")
         if missing is None:
-            return f"<think>The memory has the answer. {steps[-1].fact}</think>\n\\boxed{{{trajectory.task.golds[0]}}}"
-        tried = sum(f"{query} - not found" in memory for query in missing.queries)
+            known = f"{hand.known} {steps[-1].fact}" if hand.known else f"{lead} That answers the question."
+            return f"<think>{known}</think>\n{hand.answer.format(answer=trajectory.task.golds[0])}"
+        tried = sum(f"{query} - not found" in f"{noted} {note}" for query in missing.queries)
         query = missing.queries[min(tried, len(missing.queries) - 1)]
-        tool_call = json.dumps({"name": self.tool, "arguments": {"query": query}}, ensure_ascii=False)
-        return f"<think>I need the {missing.ask}.</think>\n<tool_call>{tool_call}</tool_call>"
+        return f"<think>{f'{lead} {_NEED}'.lstrip()}{missing.ask}.</think>\n{hand.act(query, self.tool)}"
 
-    def _remember(self, trajectory: Trajectory, talk: Conversation, memory: str, step: Step) -> str:
-        action = trajectory.turns[-1].steps[-1]
-        assert action.observation is not None
-        shown = [segment.text for segment in talk.segments if segment.part == "observation"]
-        found = any(
-            passage.id == step.passage_id and any(normalize(answer) in normalize(text) for answer in step.answers)
-            for passage, text in zip(action.observation.passages, shown, strict=False)
-        )
-        note = step.fact if found else f"{action.action.arguments['query']} - not found."
-        return f"<memory>{memory} {note}</memory>" if memory else f"<memory>{note}</memory>"
+
+def _next(steps: Sequence[Step], noted: str) -> Step | None:
+    """The first step whose fact is still needed: neither noted, nor used up by a later one that is."""
+    settled: list[Step] = []
+    for step in reversed(steps):
+        if step.fact in noted or any(later.subject in step.answers for later in settled):
+            settled.append(step)
+    return next((step for step in steps if step not in settled), None)
+
+
+def _read(trajectory: Trajectory, talk: Conversation, steps: Sequence[Step], noted: str) -> str:
+    """The note on what the last action brought back: its fact, or that it is not there; empty where nothing is new."""
+    own = max((place for place, each in enumerate(talk.segments) if each.part == "reply"), default=-1)
+    shown = [each.text for each in talk.segments[own + 1 :] if each.part == "observation"]
+    if not shown:
+        return ""
+    last = [step for turn in trajectory.turns for step in turn.steps][-1]
+    assert last.observation is not None
+    query = last.action.arguments["query"]
+    asked = next(step for step in steps if query in step.queries and step.fact not in noted)
+    found = any(
+        passage.id == asked.passage_id and any(normalize(answer) in normalize(text) for answer in asked.answers)
+        for passage, text in zip(last.observation.passages, shown, strict=False)
+    )
+    return asked.fact if found else f"{query} - not found."
 
 
 def demonstrate(
-    agent: Agent, environment: Environment, expert: Expert, chat: ChatFormat, tasks: Iterable[Task], width: int = 64
+    agent: Agent,
+    environment: Environment,
+    expert: Demonstrator,
+    chat: ChatFormat,
+    tasks: Iterable[Task],
+    width: int = 64,
 ) -> Iterator[Trajectory]:
     """Play tasks with the expert in the model's place; replies are encoded and marked as trained."""
 

@@ -2,14 +2,14 @@
 
 Every conversation of every trajectory is a training example of its own, with loss on the
 model's own tokens and on no others. The expert plays through the real environment, so
-its failed searches are in there; trajectories that do not end with the right answer are
-left out and counted. The trainer is transformers' own; only its loss differs: logits are
-computed where a token is trained, which on a CPU saves a third of the time.
+its failed searches are in there; trajectories that do not end with the right answer (in the
+web shop: with the whole reward) are left out and counted. The trainer is transformers' own;
+only its loss differs: logits are computed where a token is trained, which on a CPU saves a
+third of the time.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator
@@ -18,33 +18,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from rich.console import Console
 from rich.progress import track
 from torch.nn.functional import cross_entropy
 from transformers import Trainer, TrainingArguments, set_seed
 
 from memsearcher import jsonl
-from memsearcher.agents.memsearcher import MemSearcher
+from memsearcher.assemble import make_agent
 from memsearcher.engines.chat import ChatFormat
-from memsearcher.engines.models import SMOLLM2
 from memsearcher.environments.protocol import Environment
+from memsearcher.environments.webshop.environment import WebShopEnvironment
 from memsearcher.recipe import Recipe
-from memsearcher.scoring import exact_match
-from memsearcher.tasks import factbook
-from memsearcher.training.expert import Expert, demonstrate
+from memsearcher.scoring import exact_match, has_goal, score_outcome
+from memsearcher.training.adapter import adapted, save_adapter, write_card
+from memsearcher.training.expert import Demonstrator, Expert, demonstrate
+from memsearcher.training.questions import draw_questions
 from memsearcher.training.resume import last_checkpoint
+from memsearcher.training.shop_expert import ShopExpert
 from memsearcher.trajectory import Task, Trajectory, read_trajectories, write_trajectory
-
-KINDS: dict[str, dict[str, Any]] = {
-    "2-hop": {"shape": "chain", "hops": 2},
-    "3-hop": {"shape": "chain", "hops": 3},
-    "4-hop": {"shape": "chain", "hops": 4},
-    "comparison": {"shape": "comparison"},
-    "intersection": {"shape": "intersection"},
-}
-# What the built-in weights are called upstream.
-BASE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 def training_questions(recipe: Recipe) -> list[Task]:
@@ -53,13 +44,14 @@ def training_questions(recipe: Recipe) -> list[Task]:
     Raises:
         ValueError: an unknown kind, or more questions than there are.
     """
-    tasks: list[Task] = []
-    for kind, n in recipe.warmstart.questions.items():
-        if kind not in KINDS:
-            raise ValueError(f"warmstart.questions: {kind!r} is not one of {', '.join(KINDS)}")
-        tasks += factbook.load("train", **KINDS[kind], n=n, seed=recipe.seed)
-    random.Random(recipe.seed).shuffle(tasks)
-    return tasks
+    return draw_questions(recipe.warmstart.questions, "train", recipe, "warmstart.questions")
+
+
+def make_expert(recipe: Recipe, environment: Environment) -> Demonstrator:
+    """Who shows how an environment is played in."""
+    if isinstance(environment, WebShopEnvironment):
+        return ShopExpert(environment.shop, recipe.tool)
+    return Expert(recipe.warmstart.careless, recipe.tool)
 
 
 def record_demonstrations(recipe: Recipe, environment: Environment, chat: ChatFormat, path: Path) -> list[Trajectory]:
@@ -69,18 +61,18 @@ def record_demonstrations(recipe: Recipe, environment: Environment, chat: ChatFo
     """
     done = {each.task.id: each for each in read_trajectories(path)} if path.exists() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
-    draw = random.Random(recipe.seed)
+    draw, expert = random.Random(recipe.seed), make_expert(recipe, environment)
     by_turns: dict[int, list[Task]] = {}
     for task in training_questions(recipe):
-        needed = len(task.metadata["steps"]) + 1
+        needed = expert.turns(task)
         turns = needed if draw.random() < recipe.warmstart.exact_turns else max(needed, recipe.limits.turns)
         by_turns.setdefault(turns, []).append(task)
 
     def play() -> Iterator[Trajectory]:
         for turns, tasks in sorted(by_turns.items()):
-            agent = MemSearcher(replace(recipe.limits, turns=turns), recipe.prompts, recipe.tool)
+            agent = make_agent(replace(recipe, limits=replace(recipe.limits, turns=turns)))
             missing = [task for task in tasks if task.id not in done]
-            yield from demonstrate(agent, environment, Expert(recipe.warmstart.careless, recipe.tool), chat, missing)
+            yield from demonstrate(agent, environment, expert, chat, missing)
 
     total = sum(map(len, by_turns.values())) - len(done)
     for trajectory in track(play(), "The expert plays", total=total, console=Console(stderr=True)):
@@ -89,9 +81,16 @@ def record_demonstrations(recipe: Recipe, environment: Environment, chat: ChatFo
     return list(done.values())
 
 
+def ends_right(trajectory: Trajectory) -> bool:
+    """Whether a trajectory ends with the right answer, or with the whole reward where it has a goal."""
+    if has_goal(trajectory.task):
+        return score_outcome(trajectory) == 1
+    return trajectory.answer is not None and bool(exact_match(trajectory.answer, trajectory.task.golds))
+
+
 def examples(trajectories: list[Trajectory], seed: int) -> tuple[list[dict[str, list[int]]], dict[str, int]]:
     """Conversations of the trajectories that end right, shuffled, and counts of what there was."""
-    right = [each for each in trajectories if each.answer is not None and exact_match(each.answer, each.task.golds)]
+    right = [each for each in trajectories if ends_right(each)]
     rows = []
     for trajectory in right:
         for conversation in trajectory.conversations:
@@ -149,15 +148,8 @@ def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Pat
         raise ValueError("there is nothing to train on: no demonstration ended with the right answer")
     settings = recipe.warmstart
     set_seed(recipe.seed)  # the adapter's first weights are drawn before the trainer sets it
-    if settings.start:
-        adapted = PeftModel.from_pretrained(model, settings.start, is_trainable=True)
-        # Under its upstream name, peft would ask the hub for the base's vocabulary at every checkpoint.
-        adapted.peft_config["default"].base_model_name_or_path = model.name_or_path
-    else:
-        lora = LoraConfig(
-            r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
-        )
-        adapted = get_peft_model(model, lora)
+    start = Path(settings.start) if settings.start else None
+    model = adapted(model, start, settings.rank, settings.alpha)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
         per_device_train_batch_size=1,
@@ -178,18 +170,11 @@ def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Pat
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
     )
-    trainer = SparseLossTrainer(model=adapted, args=arguments, train_dataset=rows, data_collator=pad)
+    trainer = SparseLossTrainer(model=model, args=arguments, train_dataset=rows, data_collator=pad)
     checkpoint = last_checkpoint(out / "checkpoints")
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    save_adapter(adapted, out / "adapter", BASE_MODEL if recipe.model.name in SMOLLM2 else recipe.model.name)
+    save_adapter(model, out / "adapter", recipe.model.name, dtype=torch.bfloat16)
     return [row for row in trainer.state.log_history if "loss" in row]
-
-
-def save_adapter(adapted: Any, folder: Path, base: str) -> None:
-    """Save a LoRA adapter as safetensors in bfloat16, bound to the name of its base model."""
-    adapted.peft_config["default"].base_model_name_or_path = base
-    # Left to itself, peft asks the hub for the base's vocabulary; embeddings are not trained here.
-    adapted.to(torch.bfloat16).save_pretrained(folder, save_embedding_layers=False)
 
 
 def warm_start(recipe: Recipe, environment: Environment, model: Any, tokenizer: Any, out: Path) -> Path:
@@ -210,15 +195,11 @@ def warm_start(recipe: Recipe, environment: Environment, model: Any, tokenizer: 
     rows, counts = examples(trajectories, recipe.seed)
     started = time.time()
     log = train(model, rows, recipe, out)
-    agent = MemSearcher(recipe.limits, recipe.prompts, recipe.tool)
-    bound = {
-        "recipe": recipe.to_json(),
-        "agent": agent.fingerprint,
-        "environment": environment.fingerprint,
-        "counts": counts,
-        "minutes": round((time.time() - started) / 60, 1),
-    }
-    jsonl.replace(out / "adapter" / "agent.json", json.dumps(bound, indent=2).encode())
+    agent = make_agent(recipe)
+    minutes = round((time.time() - started) / 60, 1)
+    write_card(
+        out / "adapter", recipe.to_json(), agent.fingerprint, environment.fingerprint, counts=counts, minutes=minutes
+    )
     columns = ["step", "epoch", "loss", "learning_rate", "grad_norm"]
     jsonl.write_csv(out / "adapter" / "training_log.csv", log, columns)
     return out / "adapter"
