@@ -7,14 +7,13 @@ lead to the answer (facts, which many questions share, lie in a file of their ow
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from memsearcher import jsonl
 from memsearcher.data import data_folder
-from memsearcher.tasks.files import read_tasks
+from memsearcher.tasks.files import draw, read_tasks
 from memsearcher.trajectory import Task
 
 Split = Literal["train", "dev", "test"]
@@ -41,9 +40,5 @@ def load(
         for task in read_tasks(folder / f"{split}.jsonl")
         if (shape is None or task.metadata["shape"] == shape) and (hops is None or task.metadata["hops"] == hops)
     ]
-    if n is None:
-        return tasks
-    if n > len(tasks):
-        kind = f"{split} questions" + (f" of {hops} hops" if hops else "") + (f" of shape {shape}" if shape else "")
-        raise ValueError(f"{n} {kind} were asked for; there are {len(tasks)}")
-    return random.Random(seed).sample(tasks, n)
+    kind = f"{split} questions" + (f" of {hops} hops" if hops else "") + (f" of shape {shape}" if shape else "")
+    return draw(tasks, n, seed, kind)

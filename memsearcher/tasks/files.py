@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,16 @@ def make_task(row: Any, default_id: str) -> Task:
     if not isinstance(name, str | int):
         raise TaskError(f"field 'id' must be a string or a whole number, not {name!r:.60}")
     return Task(str(name), question, tuple(golds), metadata or {})
+
+
+def draw(tasks: Sequence[Task], n: int | None, seed: int, kind: str = "questions") -> list[Task]:
+    """`n` of the tasks, drawn by `seed`, in the order of the draw; all, as they are, where it is None.
+
+    Raises:
+        ValueError: there are fewer than `n`; `kind` says of what.
+    """
+    if n is None:
+        return list(tasks)
+    if n > len(tasks):
+        raise ValueError(f"{n} {kind} were asked for; there are {len(tasks)}")
+    return random.Random(seed).sample(tasks, n)
