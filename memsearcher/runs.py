@@ -7,6 +7,7 @@ stopped goes on where it was: trajectories that are there are not played again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from collections.abc import Iterable, Iterator
@@ -17,12 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from memsearcher import __version__, jsonl
+from memsearcher.objective_scoring import Metric, has_objectives, objectives_of, score_objectives
 from memsearcher.recipe import Recipe
-from memsearcher.scoring import Scores, score_trajectory
+from memsearcher.scoring import Scores, has_goal, score_outcome, score_trajectory
 from memsearcher.statistics import Interval, bootstrap_mean
 from memsearcher.trajectory import Task, Trajectory, attempt_id, read_trajectories, write_trajectory
 
-PACKAGES = ("torch", "transformers", "peft", "faiss-cpu", "faiss-gpu", "bm25s", "sentence-transformers")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "trl",
+    "accelerate",
+    "peft",
+    "deepspeed",
+    "vllm",
+    "faiss-cpu",
+    "faiss-gpu",
+    "bm25s",
+    "sentence-transformers",
+)
 
 
 class RunError(ValueError):
@@ -51,12 +65,12 @@ class Run:
                 raise RunError(f"{run.card}: not JSON ({error}); name another --out, or remove the folder") from None
             if not isinstance(theirs, dict) or {key: theirs.get(key) for key in mine} != mine:
                 raise RunError(f"{folder} holds a run of other settings; name another --out, or remove it")
-            return run
-        if folder.exists() and any(folder.iterdir()):
+        elif folder.exists() and not all(map(jsonl.is_part, folder.iterdir())):
             raise RunError(f"{folder} is not empty and holds no run; name another --out")
-        folder.mkdir(parents=True, exist_ok=True)
-        jsonl.replace(folder / "recipe.yaml", recipe.to_yaml().encode())
-        jsonl.replace(run.card, json.dumps({**mine, "versions": versions()}, indent=2).encode())
+        else:
+            jsonl.replace(run.card, json.dumps({**mine, "versions": versions()}, indent=2).encode())
+        if not (folder / "recipe.yaml").exists():  # a kill may have come between the two
+            jsonl.replace(folder / "recipe.yaml", recipe.to_yaml().encode())
         return run
 
     @property
@@ -67,15 +81,29 @@ class Run:
     def path(self) -> Path:
         return self.folder / "trajectories.jsonl"
 
+    def stream(self) -> Iterator[Trajectory]:
+        """What is there so far, one by one."""
+        return read_trajectories(self.path) if self.path.exists() else iter(())
+
     def trajectories(self) -> list[Trajectory]:
         """What is there so far."""
-        return list(read_trajectories(self.path)) if self.path.exists() else []
+        return list(self.stream())
 
     def missing(self, tasks: Iterable[Task], samples: int = 1) -> list[tuple[Task, int]]:
-        """The attempts (task, sample) that have no trajectory yet."""
-        done = {each.id for each in self.trajectories()}
-        wanted = ((task, sample) for task in tasks for sample in range(samples))
-        return [(task, sample) for task, sample in wanted if attempt_id(task, sample) not in done]
+        """The attempts (task, sample) that have no trajectory yet.
+
+        Raises:
+            RunError: a task of that id was another question when it was played.
+        """
+        done = {each.id: task_hash(each.task) for each in self.stream()}
+        waiting = []
+        for task, sample in ((task, sample) for task in tasks for sample in range(samples)):
+            played = done.get(attempt_id(task, sample))
+            if played is None:
+                waiting.append((task, sample))
+            elif played != task_hash(task):
+                raise RunError(f"{self.path}: task {task.id} was another question when played; name another --out")
+        return waiting
 
     def keep(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
         """Pass trajectories through, each written before it is passed on."""
@@ -91,8 +119,24 @@ class Run:
         return rows
 
 
+def task_hash(task: Task) -> str:
+    """Tells questions apart, where an id alone may be a line's number: SHA-256 of id, question and golds."""
+    return hashlib.sha256(json.dumps([task.id, task.question, task.golds]).encode()).hexdigest()
+
+
 def metrics(trajectory: Trajectory) -> dict[str, Any]:
-    """One row of `metrics.csv`. Scores of a failed trajectory are None, never 0."""
+    """One row of `metrics.csv`. Scores of a failed trajectory are None, never 0.
+
+    A task of several questions is scored question by question (see `objective_scoring.py`): em, f1,
+    cover_em and em_unicode are then means over them, and further columns hold MEM1's sums. A goal of an
+    environment with an end has no answer to compare: columns of its own hold the score (its reward × 100,
+    0 without an outcome), success (whether that is 100) and its steps, which are no searches.
+
+    Raises:
+        ValueError: golds that cannot be scored by; the message names the task.
+    """
+    parts = _objective_columns(trajectory) if has_objectives(trajectory.task) else {}
+    parts |= _goal_columns(trajectory) if has_goal(trajectory.task) else {}
     scores: Scores | None = score_trajectory(trajectory) if trajectory.task.golds else None
     return {
         "id": trajectory.id,
@@ -110,6 +154,32 @@ def metrics(trajectory: Trajectory) -> dict[str, Any]:
         "events": " ".join(event.name for _, event in trajectory.events),
         "error": trajectory.error,
         "seconds": trajectory.seconds,
+        **parts,
+    }
+
+
+def _objective_columns(trajectory: Trajectory) -> dict[str, Any]:
+    """The scores of a task of several questions; the sums run from 0 to their number, `_strict` is MEM1's rule."""
+    metrics: tuple[Metric, ...] = ("em", "f1", "cover_em", "em_unicode")
+    found = score_objectives(trajectory)
+    means: dict[str, Any] = {metric: found.mean(metric) if found else None for metric in metrics}
+    counts = {"objectives": len(objectives_of(trajectory.task)), "answers": found.answers if found else None}
+    sums = {
+        f"{metric}_sum{rule}": found.total(metric, strict=bool(rule)) if found else None
+        for metric in metrics[:2]
+        for rule in ("", "_strict")
+    }
+    return {**means, **counts, **sums}
+
+
+def _goal_columns(trajectory: Trajectory) -> dict[str, Any]:
+    """What came of a goal; a step is an action, also one that could not be carried out."""
+    reward = score_outcome(trajectory)
+    return {
+        "searches": None,
+        "score": None if reward is None else 100 * reward,
+        "success": None if reward is None else float(reward == 1),
+        "steps": len(trajectory.actions),
     }
 
 

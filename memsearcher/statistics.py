@@ -1,8 +1,9 @@
-"""Means with their uncertainty."""
+"""Means and differences with their uncertainty."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -45,3 +46,37 @@ def bootstrap_mean(values: Sequence[float], seed: int, resamples: int = 10_000) 
     ]
     low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
     return Interval(float(sample.mean()), float(low), float(high))
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float], seed: int, resamples: int = 10_000) -> Interval:
+    """The mean of `first - second`, value by value, with its 95% bootstrap interval (see `bootstrap_mean`).
+
+    Questions are drawn as pairs, so what makes a question hard for both cancels out.
+
+    Raises:
+        ValueError: not as many values on either side, and what `bootstrap_mean` refuses.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} values cannot be paired with {len(second)}")
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    return bootstrap_mean(differences.tolist(), seed, resamples)
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """McNemar's exact test: the two-sided p of so many pairs that only one of the two got right.
+
+    Were both equally good, each such pair would be a fair coin. p is the chance of a split at
+    least as uneven as this one; pairs that both got right, or both wrong, say nothing.
+
+    Raises:
+        ValueError: a negative count.
+    """
+    if only_first < 0 or only_second < 0:
+        raise ValueError(f"counts cannot be negative: {only_first} and {only_second}")
+    pairs = only_first + only_second
+    # In whole numbers: binomials of thousands of pairs are beyond floats.
+    tail = ways = 1
+    for right in range(min(only_first, only_second)):
+        ways = ways * (pairs - right) // (right + 1)
+        tail += ways
+    return float(min(Fraction(1), Fraction(2 * tail, 1 << pairs)))

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import mean
 
 from memsearcher import jsonl
+from memsearcher.evaluation.measures import recall
+from memsearcher.evaluation.report import markdown_table, number
 from memsearcher.runs import mean_of, metrics
 from memsearcher.trajectory import Trajectory, read_trajectories
 
@@ -21,33 +23,15 @@ def row_of(kind: str, trajectories: list[Trajectory]) -> dict[str, str]:
     row = {"questions": kind, "n": str(len(rows)), "failed": str(sum(each["error"] is not None for each in rows))}
     for name in ("em", "f1"):
         interval = mean_of(rows, name)
-        row[name] = f"{interval.mean:.3f} ({interval.low:.3f}–{interval.high:.3f})" if interval else ""
+        row[name] = number(name, interval) if interval else ""
     for name in ("turns", "searches", "peak_tokens"):
         interval = mean_of(rows, name)
         row[name] = f"{interval.mean:.1f}" if interval else ""
     last = [lengths[-1] for each in trajectories if (lengths := each.react_tokens)]
     row["counterfactual_react_tokens"] = f"{mean(last):.1f}" if last else ""
-    supported = [reached(each) for each in trajectories if each.error is None]
-    row["all_passages_found"] = f"{mean(supported):.3f}" if supported else ""
+    found = [share == 1 for each in trajectories if each.error is None and (share := recall(each)) is not None]
+    row["all_passages_found"] = f"{mean(found):.3f}" if found else ""
     return row
-
-
-def reached(trajectory: Trajectory) -> float:
-    """Whether every supporting passage was among those the agent was shown."""
-    seen = {
-        passage.id
-        for turn in trajectory.turns
-        for step in turn.steps
-        if step.observation
-        for passage in step.observation.passages
-    }
-    return float(set(trajectory.task.metadata["supporting_ids"]) <= seen)
-
-
-def markdown(rows: list[dict[str, str]]) -> str:
-    header = "| " + " | ".join(name.replace("_", " ") for name in rows[0]) + " |"
-    lines = ["| " + " | ".join(row.values()) + " |" for row in rows]
-    return "\n".join([header, "|---" * len(rows[0]) + "|", *lines])
 
 
 def main() -> None:
@@ -61,7 +45,7 @@ def main() -> None:
             kinds[f"{trajectory.task.metadata['shape']}, {trajectory.task.metadata['hops']} hops"].append(trajectory)
     rows = [row_of(kind, trajectories) for kind, trajectories in sorted(kinds.items())]
     jsonl.write_csv(arguments.out, rows)
-    print(markdown(rows))
+    print(markdown_table([{name.replace("_", " "): cell for name, cell in row.items()} for row in rows]))
 
 
 if __name__ == "__main__":

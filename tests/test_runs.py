@@ -9,7 +9,7 @@ import pytest
 
 from memsearcher import jsonl, runs
 from memsearcher.recipe import Recipe, load_recipe
-from memsearcher.runs import Run, RunError, mean_of, metrics, versions
+from memsearcher.runs import Run, RunError, mean_of, metrics, task_hash, versions
 from memsearcher.trajectory import Call, Limits, Task, Trajectory, read_trajectories
 
 ABOUT = {"tasks": "factbook-test", "n": 2}
@@ -78,11 +78,30 @@ def test_a_run_goes_on_where_it_was_and_nothing_is_doubled(tmp_path):
     assert len(again.write_metrics()) == 6
 
 
+def test_another_question_under_an_id_that_was_played_is_refused(tmp_path):
+    run = Run.open(tmp_path, Recipe(), ABOUT)
+    list(run.keep([trajectory(0)]))
+    task = trajectory(0).task
+    assert run.missing([replace(task, metadata={"supporting_ids": ["a"]})]) == []  # not part of the question
+    for changed in (replace(task, question="why?"), replace(task, golds=("dong",))):
+        with pytest.raises(RunError, match="task t0 was another question when played; name another --out"):
+            run.missing([changed])
+    assert task_hash(replace(task, question="\ud800")) != task_hash(task)
+
+
 def test_opening_again_writes_nothing(tmp_path):
     run = Run.open(tmp_path, Recipe(), ABOUT)
     before = run.card.read_bytes(), run.card.stat().st_mtime_ns
     Run.open(tmp_path, Recipe(), ABOUT)
     assert (run.card.read_bytes(), run.card.stat().st_mtime_ns) == before
+
+
+def test_a_start_that_was_killed_is_taken_up(tmp_path):
+    (tmp_path / ".run.json.17.part").write_text('{"about"')
+    run = Run.open(tmp_path, Recipe(), ABOUT)
+    (tmp_path / "recipe.yaml").unlink()
+    Run.open(tmp_path, Recipe(), ABOUT)
+    assert load_recipe(str(run.folder / "recipe.yaml")) == Recipe()
 
 
 @pytest.mark.parametrize(

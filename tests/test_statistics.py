@@ -1,11 +1,13 @@
-"""Bootstrap intervals against hand numbers and SciPy."""
+"""Intervals and tests against hand numbers and SciPy."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from memsearcher import statistics
-from memsearcher.statistics import bootstrap_mean
+from memsearcher.statistics import bootstrap_mean, mcnemar, paired_difference
 
 
 def test_two_values_have_the_exact_interval():
@@ -69,3 +71,60 @@ def test_the_size_of_a_chunk_changes_nothing(chunk, monkeypatch):
 def test_what_has_no_mean_is_refused(values, resamples, message):
     with pytest.raises(ValueError, match=message):
         bootstrap_mean(values, 0, resamples)
+
+
+def test_a_paired_difference_is_the_mean_of_the_differences():
+    first, second = [1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.5]
+    assert paired_difference(first, second, seed=3) == bootstrap_mean([1.0, 0.0, 0.0, 0.5], seed=3)
+    mean, low, high = paired_difference(second, first, seed=3)
+    theirs = paired_difference(first, second, seed=3)
+    assert (mean, low, high) == pytest.approx((-theirs.mean, -theirs.high, -theirs.low))
+
+
+def test_pairing_takes_out_what_is_hard_for_both():
+    hard = np.random.default_rng(0).random(200)
+    difference = paired_difference(list(hard + 0.01), list(hard), seed=1)
+    assert (difference.low, difference.high) == pytest.approx((0.01, 0.01))
+    alone = bootstrap_mean(list(hard), seed=1)
+    assert alone.high - alone.low > 0.05
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"), [([1.0], [], "1 values cannot be paired with 0"), ([], [], "no values")]
+)
+def test_what_cannot_be_paired_is_refused(first, second, message):
+    with pytest.raises(ValueError, match=message):
+        paired_difference(first, second, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("only_first", "only_second", "p"),
+    [
+        (0, 0, 1.0),
+        (1, 0, 1.0),
+        (5, 5, 1.0),
+        (6, 5, 1.0),
+        (0, 6, 2 / 2**6),
+        (1, 9, 2 * 11 / 2**10),
+        (9, 1, 2 * 11 / 2**10),
+    ],
+)
+def test_mcnemar_by_hand(only_first, only_second, p):
+    assert mcnemar(only_first, only_second) == p
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_mcnemar_against_scipy(only_first, only_second):
+    if only_first + only_second:
+        theirs = stats.binomtest(only_first, only_first + only_second, 0.5).pvalue
+        assert mcnemar(only_first, only_second) == pytest.approx(theirs, rel=1e-9)
+
+
+def test_mcnemar_of_a_whole_benchmark():
+    assert mcnemar(7_000, 7_100) == pytest.approx(stats.binomtest(7_000, 14_100, 0.5).pvalue, rel=1e-9)
+    assert mcnemar(0, 5_000) == 0.0  # 2^-4999 is below what a float can hold
+
+
+def test_mcnemar_refuses_what_is_no_count():
+    with pytest.raises(ValueError, match="counts cannot be negative: -1 and 2"):
+        mcnemar(-1, 2)
