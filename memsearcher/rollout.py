@@ -1,9 +1,12 @@
 """Drives many agents at once over one engine and one environment.
 
 `Episode` is one agent at work: it holds what the agent waits for and writes each model
-call on the record. `rollout` runs episodes in lockstep: it collects every pending model
-call of the batch, asks the engine once, sends the replies back, then does the same with
-actions. An episode that ends makes room for the next task.
+call on the record. An episode that ends makes room for the next task.
+
+In lockstep (`drive`) every pending model call of the batch is collected, the engine asked
+once, the replies sent back, then the same is done with actions: what engines that answer
+in batches need. Running free (`drive_freely`), each episode advances on its own, so that
+a slow one holds nobody up and the engine is kept full. The records are the same.
 """
 
 from __future__ import annotations
@@ -11,14 +14,22 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from queue import SimpleQueue
+from typing import Any
 
 from memsearcher.agents.protocol import Act, Agent, Generate, Reply
-from memsearcher.engines.protocol import Engine, EngineFailure, Request, Sampling
+from memsearcher.engines.protocol import ContinuousEngine, Engine, EngineFailure, Request, Sampling
 from memsearcher.environments.protocol import ActRequest, Environment, EnvironmentFailure
 from memsearcher.trajectory import Call, Conversation, Observation, Segment, Task, Trajectory
 
-CUT_EVENTS = {"question": "question_cut", "memory": "memory_cut", "observation": "passage_cut"}
+CUT_EVENTS = {
+    "question": "question_cut",
+    "memory": "memory_cut",
+    "history": "history_cut",
+    "observation": "passage_cut",
+}
 
 
 class Episode:
@@ -33,6 +44,7 @@ class Episode:
     ) -> None:
         self.trajectory = Trajectory(task, agent.name, agent.limits, sample, seed, provenance=dict(provenance or {}))
         self.pending: Generate | Act | None = None
+        self.acts = 0
         self._play = agent.play(self.trajectory)
         self._started = time.perf_counter()
         self._resume(None)
@@ -94,6 +106,7 @@ class Episode:
             if not isinstance(wish, Generate | Act):
                 raise TypeError(f"the agent yielded {wish!r:.80}; it can ask for Generate and Act only")
             self.pending = wish
+            self.acts += isinstance(wish, Act)
         except StopIteration:
             self._end(None)
         except Exception as error:  # noqa: BLE001 - one trajectory's error is its own and goes on its record
@@ -116,6 +129,7 @@ def rollout(
     sampling: Sampling | None = None,
     seed: int = 0,
     width: int = 32,
+    lockstep: bool = False,
 ) -> Iterator[Trajectory]:
     """Make every attempt and yield each trajectory as it ends.
 
@@ -126,13 +140,20 @@ def rollout(
         sampling: greedy where it is None.
         seed: with the task's id, the attempt and the call it seeds every draw.
         width: episodes at work at the same time.
+        lockstep: batch by batch also where the engine is a `ContinuousEngine`; with one, episodes
+            run free otherwise.
 
     Trajectories come in the order in which they end. What has been yielded is the caller's:
     stopping the iteration, or Ctrl-C, loses only those still at work.
+
+    Raises:
+        ValueError: `width` below 1.
     """
     sampling = sampling or Sampling()
     bound = {**agent.fingerprint, **engine.fingerprint, **environment.fingerprint}
     episodes = (Episode(agent, task, sample, seed, bound) for task, sample in attempts)
+    if isinstance(engine, ContinuousEngine) and not lockstep:
+        return drive_freely(episodes, lambda request: engine.submit(request, sampling), environment, width)
     return drive(episodes, lambda waiting: generate_pending(waiting, engine, sampling), environment, width)
 
 
@@ -149,8 +170,7 @@ def drive(
     Raises:
         ValueError: `width` below 1.
     """
-    if width < 1:
-        raise ValueError(f"width is how many episodes are at work at once, at least 1, not {width}")
+    _check_width(width)
     coming = iter(episodes)
     at_work: list[Episode] = []
     while True:
@@ -164,6 +184,80 @@ def drive(
         at_work = [episode for episode in at_work if episode.pending is not None]
 
 
+def drive_freely(
+    episodes: Iterable[Episode],
+    submit: Callable[[Request], Future[Reply | EngineFailure]],
+    environment: Environment,
+    width: int,
+) -> Iterator[Trajectory]:
+    """Let each episode advance on its own, `width` at a time, and yield each trajectory as it ends.
+
+    A model call is submitted as soon as its episode wants it. Actions are carried out in a thread
+    of their own, one batch at a time: what comes up meanwhile is the next batch.
+
+    Raises:
+        ValueError: `width` below 1.
+    """
+    _check_width(width)
+    coming = iter(episodes)
+    at_work = 0
+    calls: dict[Future[Reply | EngineFailure], Episode] = {}
+    acting: list[Episode] = []
+    waiting: list[Episode] = []
+    done: SimpleQueue[Future[Any]] = SimpleQueue()
+    actor = ThreadPoolExecutor(1, thread_name_prefix="environment")
+    moved: list[Episode] = []
+    try:
+        while True:
+            fresh = list(islice(coming, width - at_work))
+            at_work += len(fresh)
+            if not at_work:
+                return
+            ended = []
+            for episode in moved + fresh:
+                if isinstance(episode.pending, Generate):
+                    call = submit(episode.request)
+                    calls[call] = episode
+                    call.add_done_callback(done.put)
+                elif isinstance(episode.pending, Act):
+                    waiting.append(episode)
+                else:
+                    ended.append(episode)
+            if waiting and not acting:
+                acting, waiting = waiting, []
+                actor.submit(act_pending, acting, environment).add_done_callback(done.put)
+            at_work -= len(ended)
+            yield from (episode.trajectory for episode in ended)
+            moved = []
+            if ended:
+                continue  # what takes their places is asked for before anything is waited for
+            for answer in _ready(done):
+                if answer in calls:
+                    episode = calls.pop(answer)
+                    episode.send(answer.result())
+                    moved.append(episode)
+                else:
+                    answer.result()
+                    moved += acting
+                    acting = []
+    finally:
+        for call in calls:
+            call.cancel()
+        actor.shutdown(wait=False, cancel_futures=True)
+
+
+def _ready(done: SimpleQueue[Future[Any]]) -> Iterator[Future[Any]]:
+    """Wait until one is done, and give all that are."""
+    yield done.get()
+    while not done.empty():
+        yield done.get()
+
+
+def _check_width(width: int) -> None:
+    if width < 1:
+        raise ValueError(f"width is how many episodes are at work at once, at least 1, not {width}")
+
+
 def generate_pending(asking: Sequence[Episode], engine: Engine, sampling: Sampling) -> None:
     """One engine call for all episodes that wait for the model."""
     replies = engine.generate([episode.request for episode in asking], sampling)
@@ -175,7 +269,7 @@ def act_pending(episodes: Sequence[Episode], environment: Environment) -> None:
     """One environment call for all episodes that wait for an action."""
     acting = [(episode, episode.pending) for episode in episodes if isinstance(episode.pending, Act)]
     if acting:
-        requests = [ActRequest(each.trajectory.id, each.trajectory.task, act.action) for each, act in acting]
+        requests = [ActRequest(each.trajectory.id, each.trajectory.task, act.action, each.acts) for each, act in acting]
         for (episode, _), seen in zip(acting, environment.act(requests), strict=True):
             episode.send(seen)
 

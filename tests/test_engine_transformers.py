@@ -7,8 +7,9 @@ import torch
 
 from memsearcher.engines import decoding
 from memsearcher.engines.attention import RoomyLayer, grouped_attention
-from memsearcher.engines.decoding import Row, common_prefix, prefill
+from memsearcher.engines.decoding import common_prefix, prefill
 from memsearcher.engines.protocol import EngineFailure, Request, Sampling
+from memsearcher.engines.row import Row
 from memsearcher.engines.sampling import uniforms
 from memsearcher.engines.transformers import TransformersEngine
 from memsearcher.trajectory import Conversation, Segment

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,62 +18,14 @@ from transformers import DynamicCache
 
 from memsearcher.engines.attention import grouped_attention, joined, repeated, roomy_cache
 from memsearcher.engines.chat import ChatFormat
-from memsearcher.engines.protocol import EngineFailure, Request, Sampling
+from memsearcher.engines.protocol import EngineFailure, Sampling
+from memsearcher.engines.row import Row
 from memsearcher.engines.sampling import draw, uniforms
-from memsearcher.trajectory import Finish
 
 SHORTEST_PREFIX = 16
 """Tokens from which on a pass of its own for the shared prefix pays."""
 TOKENS_AT_ONCE = defaultdict(lambda: 16_384, cpu=1_024)
 """Tokens of one prefill pass, by device: a CPU is as fast with few of them, and less of them is padding."""
-
-
-@dataclass(slots=True)
-class Row:
-    """One request on its way: its context, what was sampled so far, how it ended."""
-
-    request: Request
-    context: list[int]
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    finish: Finish | None = None
-    failure: EngineFailure | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.finish is not None or self.failure is not None
-
-    def take(self, token: int, logprob: float, chat: ChatFormat) -> None:
-        """Add a sampled token and see whether it ends the row."""
-        self.ids.append(token)
-        self.logprobs.append(logprob)
-        if token in chat.end_ids:
-            self.finish = "eos"
-        elif self._stopped(chat):
-            self.finish = "stop"
-        elif len(self.ids) >= self.request.limit:
-            self.finish = "length"
-
-    def text(self, chat: ChatFormat) -> str:
-        """What was written: without the end token, and cut behind the first stop string.
-
-        The ids are kept as sampled, so a last token that runs on behind the stop string
-        (`>\\n`) is in the ids as a whole and in the text in part.
-        """
-        text = chat.decode_reply(self.ids)
-        if self.finish == "stop":
-            ends = [text.find(stop) + len(stop) for stop in self.request.stop if stop in text]
-            text = text[: min(ends, default=len(text))]
-        return text
-
-    def _stopped(self, chat: ChatFormat) -> bool:
-        """Whether the newest token completed a stop string; only as many tokens as can spell one are decoded."""
-        if not self.request.stop:
-            return False
-        # A token is a byte at least; four more make sure that a character torn at the left is not the stop's.
-        reach = max(len(stop.encode()) for stop in self.request.stop) + 4
-        tail = chat.encoder.decode(self.ids[-reach:])
-        return any(stop in tail for stop in self.request.stop)
 
 
 def decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Sampling, share_prefix: bool = True) -> None:

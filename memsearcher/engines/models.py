@@ -56,7 +56,7 @@ def load_model(
     """
     place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     kind = (torch.float32 if place.type == "cpu" else torch.bfloat16) if dtype == "auto" else _dtype(dtype)
-    source = smollm2() if str(name) in SMOLLM2 else str(name)
+    source = model_source(name)
     with _quiet():
         try:
             tokenizer = _load_tokenizer(source)
@@ -64,7 +64,8 @@ def load_model(
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot load the model {str(name)!r}: {_first_line(error)}") from error
         if adapter is not None:
-            model = _with_adapter(model, Path(adapter), merge)
+            model = with_adapter(model, Path(adapter))
+            model = model.merge_and_unload() if merge else model
     return model.to(place).eval(), tokenizer
 
 
@@ -74,12 +75,17 @@ def load_tokenizer(name: str | Path = "smollm2") -> PreTrainedTokenizerFast:
     Raises:
         ModelError: there is none.
     """
-    source = smollm2() if str(name) in SMOLLM2 else str(name)
+    source = model_source(name)
     with _quiet():
         try:
             return _load_tokenizer(source)
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot load the tokenizer {str(name)!r}: {_first_line(error)}") from error
+
+
+def model_source(name: str | Path) -> str | Path:
+    """Where transformers and vLLM find a model: the folder of the built-in one, another folder, or a hub id."""
+    return smollm2() if str(name) in SMOLLM2 else str(name)
 
 
 def cache_folder() -> Path:
@@ -112,6 +118,11 @@ def smollm2() -> Path:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return folder
+
+
+def adapter_label(folder: Path | None) -> str:
+    """An adapter on the record: its folder's name and the beginning of its weights' hash, or "none"."""
+    return "none" if folder is None else f"{folder.name}@{file_sha256(folder / 'adapter_model.safetensors')[:16]}"
 
 
 def file_sha256(path: Path) -> str:
@@ -176,7 +187,12 @@ def _load_tokenizer(source: str | Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _with_adapter(model: PreTrainedModel, folder: Path, merge: bool) -> Any:
+def with_adapter(model: PreTrainedModel, folder: Path, trainable: bool = False) -> Any:
+    """The model with a peft adapter beside its weights; `trainable` is for one that is to be trained further.
+
+    Raises:
+        ModelError: an adapter that is not there, not safetensors, or does not fit.
+    """
     from peft import PeftModel
 
     for name in ("adapter_config.json", "adapter_model.safetensors"):
@@ -186,10 +202,9 @@ def _with_adapter(model: PreTrainedModel, folder: Path, merge: bool) -> Any:
         with warnings.catch_warnings():
             # peft only warns about keys that are missing, and goes on with an adapter that does nothing.
             warnings.filterwarnings("error", message="Found missing adapter keys")
-            adapted = PeftModel.from_pretrained(model, folder, is_trainable=False)
+            return PeftModel.from_pretrained(model, folder, is_trainable=trainable)
     except (OSError, ValueError, RuntimeError, UserWarning) as error:
         raise ModelError(f"the adapter {folder} does not fit this model: {_first_line(error)}") from error
-    return adapted.merge_and_unload() if merge else adapted
 
 
 def _dtype(dtype: str | torch.dtype) -> torch.dtype:

@@ -6,8 +6,7 @@ import email.utils
 import os
 import random
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -16,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from memsearcher.agents.protocol import Reply
 from memsearcher.engines.chat import ChatFormat, ChatFormatError
 from memsearcher.engines.encoding import EncodingError, without_surrogates
-from memsearcher.engines.protocol import EngineFailure, Request, Sampling
+from memsearcher.engines.protocol import ContinuousEngine, EngineFailure, Request, Sampling, failure
 from memsearcher.trajectory import Conversation, Finish
 
 CHARACTERS_PER_TOKEN = 4
@@ -26,7 +25,7 @@ LONGEST_WAIT = 60.0
 _SHOWN = 300
 
 
-class OpenAIEngine:
+class OpenAIEngine(ContinuousEngine):
     """Answers model calls through `{base_url}/chat/completions`.
 
     The server sees text and encodes it itself: a special token spelled out in text from
@@ -82,7 +81,7 @@ class OpenAIEngine:
         self._url = httpx.URL(base_url.rstrip("/") + "/chat/completions")
         self._model = model
         self._key = api_key
-        self._concurrency = concurrency
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="openai")
         self._tries = tries
         self._backoff = backoff
         self._send_stops = True
@@ -103,16 +102,13 @@ class OpenAIEngine:
         }
 
     def close(self) -> None:
-        """Close the connections."""
+        """Give up what has not been sent yet, and close the connections."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply | EngineFailure]:
-        """Answer every request, in order; each fails alone, with the last try's error as its cause."""
-        pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="openai")
-        try:
-            return list(pool.map(lambda request: self._answer(request, sampling), requests))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    def submit(self, request: Request, sampling: Sampling) -> Future[Reply | EngineFailure]:
+        """Call the server in a thread of its own; a failure has the last try's error as its cause."""
+        return self._pool.submit(self._answer, request, sampling)
 
     def _answer(self, request: Request, sampling: Sampling) -> Reply | EngineFailure:
         try:
@@ -123,10 +119,10 @@ class OpenAIEngine:
                 self._send_stops = False
                 choice, usage = self._complete(request, sampling, False)
             return self._reply(request, choice, usage)
-        except EngineFailure as failure:
-            return failure
+        except EngineFailure as error:
+            return error
         except (ChatFormatError, EncodingError) as error:
-            return _failure(str(error), error)
+            return failure(str(error), error)
 
     def _prepare(self, conversation: Conversation) -> None:
         """Encode the conversation, or apply its limits by characters; segments then say what is sent."""
@@ -139,7 +135,7 @@ class OpenAIEngine:
             segment.text = without_surrogates(segment.text)
             if segment.limit is not None and len(segment.text) > segment.limit * CHARACTERS_PER_TOKEN:
                 over = len(segment.text) - segment.limit * CHARACTERS_PER_TOKEN
-                segment.text = segment.text[: segment.limit * CHARACTERS_PER_TOKEN]
+                segment.text = segment.text[over:] if segment.part == "history" else segment.text[:-over]
                 segment.dropped = -(-over // CHARACTERS_PER_TOKEN)
 
     def _complete(self, request: Request, sampling: Sampling, stops: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -167,7 +163,7 @@ class OpenAIEngine:
                 raise TypeError("content is not text")
             return choice, answer.get("usage") or {}
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise _failure(f"the server's answer is not a chat completion: {self._shown(response)}", error) from error
+            raise failure(f"the server's answer is not a chat completion: {self._shown(response)}", error) from error
 
     def _post(self, body: dict[str, Any]) -> httpx.Response:
         """Post until it works, is refused or has been tried often enough.
@@ -186,16 +182,16 @@ class OpenAIEngine:
                 status = caught.response.status_code
                 message = f"the server answered {status}: {self._shown(caught.response)}"
                 if status != 429 and status < 500:
-                    raise _failure(message, caught) from caught
+                    raise failure(message, caught) from caught
                 wait = max(wait, _retry_after(caught.response))
             except httpx.TransportError as caught:
                 error = caught
                 message = f"no answer from {self.fingerprint['server']}: {type(caught).__name__} {caught}"
             except httpx.HTTPError as caught:
-                raise _failure(f"the call failed: {type(caught).__name__} {caught}", caught) from caught
+                raise failure(f"the call failed: {type(caught).__name__} {caught}", caught) from caught
             if number < self._tries:
                 time.sleep(min(wait, LONGEST_WAIT))
-        raise _failure(f"{message} (tried {self._tries} times)", error) from error
+        raise failure(f"{message} (tried {self._tries} times)", error) from error
 
     def _reply(self, request: Request, choice: dict[str, Any], usage: dict[str, Any]) -> Reply:
         """The reply with its stop string in place.
@@ -247,9 +243,3 @@ def _retry_after(response: httpx.Response) -> float:
     except ValueError:
         date = email.utils.parsedate_tz(value)
         return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else 0.0
-
-
-def _failure(message: str, cause: BaseException) -> EngineFailure:
-    failure = EngineFailure(message)
-    failure.__cause__ = cause
-    return failure

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +43,13 @@ class EngineFailure(RuntimeError):
     """A call that could not be answered, with its cause as `__cause__`."""
 
 
+def failure(message: str, cause: BaseException) -> EngineFailure:
+    """A failure with its cause, to return and not to raise."""
+    made = EngineFailure(message)
+    made.__cause__ = cause
+    return made
+
+
 class Engine(Protocol):
     @property
     def fingerprint(self) -> dict[str, str]:
@@ -54,3 +63,32 @@ class Engine(Protocol):
         tokens; the reply is returned and not appended: that is the caller's.
         """
         ...
+
+
+class ContinuousEngine(ABC):
+    """An engine that takes up a request at any time, beside those under way, and batches continuously."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """See `Engine.fingerprint`."""
+
+    @abstractmethod
+    def submit(self, request: Request, sampling: Sampling) -> Future[Reply | EngineFailure]:
+        """Take up a request and return at once; its future gets the answer as soon as it is there.
+
+        Until then the conversation is the engine's. Cancelling the future gives the request up.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let what is under way fail and give back what the engine holds. Nothing may be submitted any more."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply | EngineFailure]:
+        """See `Engine.generate`."""
+        answers = [self.submit(request, sampling) for request in requests]
+        try:
+            return [answer.result() for answer in answers]
+        finally:
+            for answer in answers:
+                answer.cancel()

@@ -11,11 +11,11 @@ import transformers
 from transformers import DynamicCache, PreTrainedTokenizerBase
 
 from memsearcher.agents.protocol import Reply
-from memsearcher.engines.chat import ChatFormat, ChatFormatError
-from memsearcher.engines.decoding import Row, decode
-from memsearcher.engines.encoding import EncodingError
-from memsearcher.engines.models import file_sha256, load_model
-from memsearcher.engines.protocol import EngineFailure, Request, Sampling
+from memsearcher.engines.chat import ChatFormat
+from memsearcher.engines.decoding import decode
+from memsearcher.engines.models import adapter_label, load_model
+from memsearcher.engines.protocol import EngineFailure, Request, Sampling, failure
+from memsearcher.engines.row import Row
 
 
 class TransformersEngine:
@@ -58,7 +58,7 @@ class TransformersEngine:
         self.batch_size = batch_size
         self.batch_tokens = batch_tokens
         self._name = name or str(model.config.name_or_path)
-        self._adapter = "none" if adapter is None else f"{adapter.name}@{_adapter_hash(adapter)}"
+        self._adapter = adapter_label(adapter)
 
     @classmethod
     def load(
@@ -94,7 +94,8 @@ class TransformersEngine:
         `limit` tokens or leads to logits that are not finite; an error of the model, such as
         no memory left, fails the requests of its batch that have not ended, with the cause.
         """
-        answers: list[Reply | EngineFailure | Row] = [self._prepare(request) for request in requests]
+        longest = self.model.config.get_text_config().max_position_embeddings
+        answers = [Row.start(request, self.chat, longest) for request in requests]
         rows = [row for row in answers if isinstance(row, Row)]
         training = self.model.training
         self.model.eval()
@@ -105,30 +106,10 @@ class TransformersEngine:
                 except Exception as error:  # noqa: BLE001 - a model may fail in any way; the others go on
                     for row in batch:
                         if not row.done:
-                            row.failure = _failure(f"the model failed on a batch of {len(batch)}: {error}", error)
+                            row.failure = failure(f"the model failed on a batch of {len(batch)}: {error}", error)
         finally:
             self.model.train(training)
-        return [self._reply(answer) if isinstance(answer, Row) else answer for answer in answers]
-
-    def _prepare(self, request: Request) -> Row | EngineFailure:
-        """Encode a conversation; what cannot be run is a failure."""
-        try:
-            self.chat.encode(request.conversation)
-        except (ChatFormatError, EncodingError) as error:
-            return _failure(str(error), error)
-        context = request.conversation.token_ids
-        assert context is not None
-        longest = self.model.config.get_text_config().max_position_embeddings
-        if request.limit < 1:
-            return EngineFailure(f"a request for {request.limit} tokens; at least 1 is needed")
-        if len(context) + request.limit > longest:
-            return EngineFailure(
-                f"a context of {len(context)} tokens and a reply of up to {request.limit} "
-                f"do not fit the model's {longest} positions"
-            )
-        if self.chat.ended(request.conversation):
-            return EngineFailure("the conversation ends with a finished reply; there is nothing to answer")
-        return Row(request, context)
+        return [answer.reply(self.chat) if isinstance(answer, Row) else answer for answer in answers]
 
     def _batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         """Rows of like length together, within both limits; identical contexts side by side."""
@@ -140,26 +121,3 @@ class TransformersEngine:
             batch.append(row)
         if batch:
             yield batch
-
-    def _reply(self, row: Row) -> Reply | EngineFailure:
-        if row.failure is not None:
-            return row.failure
-        assert row.finish is not None
-        return Reply(
-            text=row.text(self.chat),
-            finish=row.finish,
-            token_ids=row.ids,
-            logprobs=row.logprobs,
-            context_tokens=len(row.context),
-            sampled_tokens=len(row.ids),
-        )
-
-
-def _failure(message: str, cause: BaseException) -> EngineFailure:
-    failure = EngineFailure(message)
-    failure.__cause__ = cause
-    return failure
-
-
-def _adapter_hash(folder: Path) -> str:
-    return file_sha256(folder / "adapter_model.safetensors")[:16]
