@@ -40,7 +40,7 @@ from memsearcher.retrieval.encoder import CONVENTIONS, load_encoder, weights_fol
 from memsearcher.retrieval.fusion import FusionRetriever
 from memsearcher.retrieval.index import INDEX_FILE
 from memsearcher.retrieval.lexical import LexicalIndex
-from memsearcher.retrieval.protocol import Retriever
+from memsearcher.retrieval.protocol import CorpusRetriever
 from memsearcher.tasks import factbook
 from memsearcher.trajectory import Action, Observation, Task
 
@@ -88,14 +88,14 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _retrievers(corpus: Corpus, folder: Path) -> dict[str, Retriever]:
+def _retrievers(corpus: Corpus, folder: Path) -> dict[str, CorpusRetriever]:
     dense = build_retriever(corpus, folder, "dense", load_encoder())
     lexical = LexicalIndex(corpus)
     return {"dense": dense, "bm25": lexical, "hybrid": FusionRetriever([dense, lexical])}
 
 
 def _speed(
-    retrievers: dict[str, Retriever], folder: Path, queries: Sequence[str], batch: int, repeats: int
+    retrievers: dict[str, CorpusRetriever], folder: Path, queries: Sequence[str], batch: int, repeats: int
 ) -> dict[str, dict[str, float]]:
     """Median queries a second of each path, and its median ratio to the bare one of the same round."""
     paths = {"bare": _bare(folder)} | {name: _ours(retrievers[name]) for name in ("dense", "hybrid")}
@@ -124,7 +124,7 @@ def _bare(folder: Path) -> Callable[[Sequence[str]], object]:
     return lambda queries: index.search(model.encode(list(queries), show_progress_bar=False), 5)
 
 
-def _ours(retriever: Retriever) -> Callable[[Sequence[str]], object]:
+def _ours(retriever: CorpusRetriever) -> Callable[[Sequence[str]], object]:
     environment = SearchEnvironment(retriever)
     task = Task("benchmark", "")
 
@@ -137,7 +137,7 @@ def _ours(retriever: Retriever) -> Callable[[Sequence[str]], object]:
     return ask
 
 
-def _recall(retriever: Retriever, steps: Sequence[dict[str, str]]) -> float:
+def _recall(retriever: CorpusRetriever, steps: Sequence[dict[str, str]]) -> float:
     """The share of steps whose passage is among the first three hits of their own query."""
     rankings = retriever.search([step["ask"] for step in steps], 3)
     found = [

@@ -27,7 +27,7 @@ def test_supporting_passages_of_hotpotqa_are_found(tmp_path):
     assert len(whole) == 994
     kept = [row for row in range(len(whole)) if row % 20 == 0 or whole.passage(row).title in gold_titles]
     path = tmp_path / "kept.jsonl"
-    path.write_text("".join(json.dumps(whole.record(row)) + "\n" for row in kept))
+    path.write_text("".join(json.dumps(whole.passage(row).to_record()) + "\n" for row in kept))
     corpus = Corpus(path)
     dense = DenseIndex.build(corpus, load_encoder(), tmp_path / "index", progress=False)
     lexical = LexicalIndex(corpus)

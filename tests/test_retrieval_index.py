@@ -185,7 +185,7 @@ REFUSALS = {
     "manifest empty": (lambda f: (f / "manifest.json").write_text(""), "manifest.json: damaged, not JSON"),
     "manifest not UTF-8": (lambda f: (f / "manifest.json").write_bytes(b'"\xff"'), "manifest.json: damaged, not JSON"),
     "manifest other JSON": (lambda f: (f / "manifest.json").write_text("[]"), "manifest.json: not the manifest"),
-    "schema": (lambda f: edit_manifest(f, schema=2), "manifest.json: schema 2, this program reads 1"),
+    "schema": (lambda f: edit_manifest(f, schema=3), "manifest.json: schema 3, this program reads 1 to 2"),
     "count edited": (lambda f: edit_manifest(f, count=24), "manifest.json: damaged or edited"),
     "field missing": (lambda f: edit_manifest(f, checksum=None), "manifest.json: damaged or edited"),
     "field added": (lambda f: edit_manifest(f, more=1), "manifest.json: damaged or edited"),
@@ -273,7 +273,7 @@ def test_an_encoder_is_named_with_its_weights(tmp_path, corpus, monkeypatch):
     monkeypatch.setattr(build_module, "load_encoder", lambda *names: asked.append(names) or FakeEncoder())
     build_retriever(corpus, tmp_path / "i", "dense", "bge=some/model", progress=False)
     build_retriever(corpus, tmp_path / "i", "dense", "bge", progress=False)
-    assert asked == [("bge", "some/model"), ("bge", None)]
+    assert asked == [("bge", "some/model", "cpu"), ("bge", None, "cpu")]
 
 
 def test_builders_of_one_folder_take_turns(tmp_path, corpus):

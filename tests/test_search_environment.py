@@ -6,19 +6,22 @@ from memsearcher.environments.protocol import ActRequest, EnvironmentFailure
 from memsearcher.environments.search import SearchEnvironment
 from memsearcher.retrieval.corpus import Corpus
 from memsearcher.retrieval.lexical import LexicalIndex
-from memsearcher.retrieval.protocol import Hit
+from memsearcher.retrieval.protocol import CorpusRetriever, Hit
 from memsearcher.trajectory import Action, Observation, Passage, Task
 
 TASK = Task("t", "question")
 
 
-class Scripted:
+class Scripted(CorpusRetriever):
     """Gives the first rows for every query, nothing for "nothing", and breaks on "broken"."""
 
     def __init__(self, corpus):
         self.corpus = corpus
-        self.fingerprint = {"kind": "scripted"}
         self.asked = []
+
+    @property
+    def fingerprint(self):
+        return {"kind": "scripted"}
 
     def search(self, queries, k):
         self.asked.append((list(queries), k))

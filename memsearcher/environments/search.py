@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memsearcher.environments.protocol import ActRequest, EnvironmentFailure
-from memsearcher.retrieval.protocol import Hit, Retriever
+from memsearcher.retrieval.protocol import Found, Retriever
 from memsearcher.trajectory import Action, Observation, Passage
 
 NOTHING = "No passages found."
@@ -75,8 +75,8 @@ class SearchEnvironment:
         if not queries:
             return {}
         try:
-            rankings = self._retriever.search(queries, self._limit)
-            return {query: self._passages(hits) for query, hits in zip(queries, rankings, strict=True)}
+            rankings = self._retriever.retrieve(queries, self._limit)
+            return {query: _passages(found) for query, found in zip(queries, rankings, strict=True)}
         except Exception as error:  # noqa: BLE001 - whatever a retriever raises must cost its query only
             if len(queries) == 1:
                 failure = EnvironmentFailure(f"the search failed: {type(error).__name__}: {error}")
@@ -85,12 +85,12 @@ class SearchEnvironment:
             logger.warning("a search for %d queries failed (%r); asking one by one", len(queries), error)
         return {query: found for single in queries for query, found in self._search([single]).items()}
 
-    def _passages(self, hits: Sequence[Hit]) -> tuple[Passage, ...]:
-        documents = [self._retriever.corpus.passage(hit.row) for hit in hits]
-        return tuple(
-            Passage(document.id, document.title, document.text, hit.score, rank)
-            for rank, (document, hit) in enumerate(zip(documents, hits, strict=True), 1)
-        )
+
+def _passages(found: Sequence[Found]) -> tuple[Passage, ...]:
+    return tuple(
+        Passage(document.id, document.title, document.text, score, rank)
+        for rank, (document, score) in enumerate(found, 1)
+    )
 
 
 def _observe(found: tuple[Passage, ...] | EnvironmentFailure, top_n: int) -> Observation | EnvironmentFailure:

@@ -11,10 +11,13 @@ from filelock import FileLock
 from memsearcher.retrieval.corpus import Corpus
 from memsearcher.retrieval.encoder import load_encoder
 from memsearcher.retrieval.fusion import FusionRetriever
-from memsearcher.retrieval.index import INDEX_FILE, DenseIndex, unfinished
+from memsearcher.retrieval.index import INDEX_FILE, DenseIndex
 from memsearcher.retrieval.lexical import LexicalIndex
-from memsearcher.retrieval.manifest import MANIFEST_FILE, Manifest
-from memsearcher.retrieval.protocol import Encoder, Retriever
+from memsearcher.retrieval.manifest import MANIFEST_FILE, REBUILD, IndexRefused, Manifest
+from memsearcher.retrieval.protocol import CorpusRetriever, Encoder
+from memsearcher.retrieval.recall import TARGET
+from memsearcher.retrieval.types import IndexType
+from memsearcher.retrieval.vectors import BLOCKS, unfinished
 
 Kind = Literal["hybrid", "dense", "bm25"]
 
@@ -26,7 +29,12 @@ def build_retriever(
     encoder: Encoder | str = "minilm",
     rebuild: bool = False,
     progress: bool = True,
-) -> Retriever:
+    *,
+    index_type: IndexType | None = None,
+    recall: float = TARGET,
+    mapped: bool = False,
+    device: str = "cpu",
+) -> CorpusRetriever:
     """A retriever over a corpus.
 
     Args:
@@ -37,21 +45,35 @@ def build_retriever(
             its kind, a folder or a hub id, as in `bge=BAAI/bge-small-en-v1.5`; not loaded for `bm25`.
         rebuild: build the dense index again, also where there is one.
         progress: show how far the build is, on standard error.
+        index_type: of the dense index; None takes the one that is there, and builds a flat one.
+        recall: that an approximate index is to reach when it is built (see `DenseIndex.build`).
+        mapped: open the dense index memory-mapped.
+        device: of an encoder that is given by name: a torch device.
 
     Processes that build in one folder at once take turns, and the later ones open what the first built.
 
     Raises:
         ValueError: an unknown kind or encoder.
         CorpusError, EncoderError: the corpus or the weights cannot be used.
-        IndexRefused: the folder holds an index of another corpus or encoder, or a damaged one.
+        IndexRefused: the folder holds an index of another corpus, encoder or type, or a damaged one,
+            or one that does not fit into memory.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"unknown retriever {kind!r}; choose from {', '.join(get_args(Kind))}")
     opened = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
     if kind == "bm25":
         return LexicalIndex(opened)
-    loaded = _load(encoder) if isinstance(encoder, str) else encoder
-    dense = _dense(opened, folder, loaded, rebuild, progress)
+    loaded = load_named(encoder, device) if isinstance(encoder, str) else encoder
+    manifest = folder / MANIFEST_FILE
+    if rebuild or not manifest.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".build.lock"):
+            if rebuild or not manifest.exists():
+                DenseIndex.build(opened, loaded, folder, index_type or "flat", recall, progress=progress)
+    dense = DenseIndex.open(folder, opened, loaded, mapped)
+    there = dense.manifest.index_type
+    if index_type not in (None, there):
+        raise IndexRefused(f"{manifest}: an index of type {there}, where {index_type} was asked for; {REBUILD}")
     return dense if kind == "dense" else FusionRetriever([dense, LexicalIndex(opened)])
 
 
@@ -64,7 +86,7 @@ def index_info(folder: Path) -> dict[str, Any]:
         IndexRefused: no index, or a damaged one.
     """
     if not (folder / MANIFEST_FILE).exists():
-        building = unfinished(folder)
+        building = unfinished(folder / BLOCKS)
         if building is not None:
             return {"state": "building", **building}
     manifest = Manifest.read(folder)
@@ -72,16 +94,7 @@ def index_info(folder: Path) -> dict[str, Any]:
     return {"state": "built", **asdict(manifest)}
 
 
-def _load(encoder: str) -> Encoder:
+def load_named(encoder: str, device: str = "cpu") -> Encoder:
+    """The encoder of a name as `build_retriever` takes it."""
     name, _, model = encoder.partition("=")
-    return load_encoder(name, model or None)
-
-
-def _dense(corpus: Corpus, folder: Path, encoder: Encoder, rebuild: bool, progress: bool) -> DenseIndex:
-    manifest = folder / MANIFEST_FILE
-    if rebuild or not manifest.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".build.lock"):
-            if rebuild or not manifest.exists():
-                return DenseIndex.build(corpus, encoder, folder, progress=progress)
-    return DenseIndex.open(folder, corpus, encoder)
+    return load_encoder(name, model or None, device)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -31,12 +32,43 @@ class CorpusError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A passage as it stands in the corpus; `contents` is title and text as they were given."""
+    """A passage as it stands in the corpus.
+
+    Attributes:
+        contents: title and text as they were given.
+        metadata: further keys of its line. They do not tell passages apart: the id does.
+    """
 
     id: str
     title: str
     text: str
     contents: str
+    metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def from_record(cls, record: Any, place: str) -> Document:
+        """The passage of a line's object.
+
+        The first line of `contents`, without the quotes that enclose it, is the title. Contents of a
+        single line are text, and the title is empty.
+
+        Raises:
+            CorpusError: not an object with `id` and `contents` as a passage has them; `place` names it.
+        """
+        _check(record, place)
+        contents = record["contents"]
+        metadata = {key: value for key, value in record.items() if key not in ("id", "contents")}
+        head, newline, text = contents.partition("\n")
+        if not newline:
+            return cls(record["id"], "", contents, contents, metadata)
+        title = head.strip()
+        if len(title) >= 2 and title.startswith('"') and title.endswith('"'):
+            title = title[1:-1].strip()
+        return cls(record["id"], title, text, contents, metadata)
+
+    def to_record(self) -> dict[str, Any]:
+        """The line as an object: `id`, `contents` and the further keys."""
+        return {"id": self.id, "contents": self.contents, **self.metadata}
 
 
 class Corpus:
@@ -58,7 +90,7 @@ class Corpus:
         self.path = path
         if not path.is_file():
             raise CorpusError(f"{path}: no such file; give a JSONL file of passages with `id` and `contents`")
-        self.sha256, self._offsets = _scan(path)
+        self.sha256, self._offsets, self._opened = _scan(path)
         self._read = lru_cache(maxsize=CACHED_PASSAGES)(self._fetch)
 
     def __len__(self) -> int:
@@ -68,7 +100,7 @@ class Corpus:
         """All passages in order, as a stream."""
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                yield _document(_parse(line, self.path, number))
+                yield self._document(line, number)
 
     def passage(self, row: int) -> Document:
         """The passage of a row.
@@ -77,32 +109,43 @@ class Corpus:
             IndexError: no such row.
             CorpusError: the file has changed since it was opened.
         """
-        return _document(self._read(row))
+        return self._read(row)
 
-    def record(self, row: int) -> dict[str, Any]:
-        """The line of a row as it stands in the file, keys of its own included. Raises as `passage`."""
-        return dict(self._read(row))
-
-    def _fetch(self, row: int) -> dict[str, Any]:
+    def _fetch(self, row: int) -> Document:
         # The file is opened for each fetch (some 20 microseconds): no handle is left open, and
         # threads and forked processes cannot disturb each other's position.
         if not 0 <= row < len(self):
             raise IndexError(f"{self.path}: row {row} of a corpus of {len(self)} passages")
         start, end = int(self._offsets[row]), int(self._offsets[row + 1])
         with self.path.open("rb") as file:
+            if _stamp(file) != self._opened:
+                raise CorpusError(f"{self.path}: the file has changed since it was opened; start again")
             file.seek(start)
-            return _parse(file.read(end - start), self.path, row + 1)
+            return self._document(file.read(end - start), row + 1)
+
+    def _document(self, line: bytes, number: int) -> Document:
+        place = f"{self.path}:{number}"
+        return Document.from_record(_parse(line, place), place)
 
 
-def _scan(path: Path) -> tuple[str, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Check every line; the file's sha256 and where each line starts, with the end of the last."""
+def _stamp(file: BinaryIO) -> tuple[int, int, int]:
+    """What changes with a file: which it is, its size, when it was last written."""
+    status = os.fstat(file.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _scan(path: Path) -> tuple[str, np.ndarray[Any, np.dtype[np.int64]], tuple[int, int, int]]:
+    """Check every line; the file's sha256, where each line starts, with the end of the last, and its stamp."""
     digest = hashlib.sha256()
     offsets, ids = array("q", [0]), array("q")
     with path.open("rb") as file, _bar(path.stat().st_size) as bar:
+        stamp = _stamp(file)
         task = bar.add_task(f"reading {path.name}", total=path.stat().st_size)
         for number, line in enumerate(file, 1):
             digest.update(line)
-            record = _parse(line, path, number)
+            place = f"{path}:{number}"
+            record = _parse(line, place)
+            _check(record, place)
             # Ids are compared by 8 bytes of their hash: a set of 21 million strings would not fit.
             ids.append(int.from_bytes(hashlib.blake2b(record["id"].encode(), digest_size=8).digest(), signed=True))
             offsets.append(offsets[-1] + len(line))
@@ -112,7 +155,7 @@ def _scan(path: Path) -> tuple[str, np.ndarray[Any, np.dtype[np.int64]]]:
         raise CorpusError(f"{path}: the file is empty; a corpus needs at least one passage")
     starts = np.frombuffer(offsets, dtype=np.int64)
     _refuse_repeats(path, starts, np.frombuffer(ids, dtype=np.int64))
-    return digest.hexdigest(), starts
+    return digest.hexdigest(), starts, stamp
 
 
 def _refuse_repeats(
@@ -134,11 +177,10 @@ def _refuse_repeats(
             seen[name] = int(row) + 1
 
 
-def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """A line as a checked object."""
-    place = f"{path}:{number}"
+def _parse(line: bytes, place: str) -> Any:
+    """The JSON of a line."""
     try:
-        record = json.loads(line.decode("utf-8"))
+        return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"{place}: not UTF-8 ({error.reason} at byte {error.start}); save the file as UTF-8"
@@ -147,17 +189,20 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
         if not line.strip():
             raise CorpusError(f"{place}: an empty line; remove it") from None
         raise CorpusError(f"{place}: not JSON ({error}); each line must be one JSON object") from None
+
+
+def _check(record: Any, place: str) -> None:
+    """Refuse what is not an object with the fields of a passage."""
     if not isinstance(record, dict):
-        raise CorpusError(f'{place}: a JSON {type(record).__name__}; each line must be an object {{"id", "contents"}}')
+        raise CorpusError(f'{place}: a JSON {type(record).__name__}; it must be an object {{"id", "contents"}}')
     for key in ("id", "contents"):
         _check_text(record, key, place)
-    return record
 
 
 def _check_text(record: dict[str, Any], key: str, place: str) -> None:
     """Refuse a field that is not a string a passage can have."""
     if key not in record:
-        raise CorpusError(f"{place}: no field {key!r}; each line must have it, as a string")
+        raise CorpusError(f"{place}: no field {key!r}; it must be there, as a string")
     value = record[key]
     if not isinstance(value, str):
         raise CorpusError(f"{place}: {key!r} is {json.dumps(value)[:60]}, not a string; put it in quotes")
@@ -167,21 +212,6 @@ def _check_text(record: dict[str, Any], key: str, place: str) -> None:
     if found:
         name = "a NUL character" if found.group() == "\0" else f"the lone surrogate U+{ord(found.group()):04X}"
         raise CorpusError(f"{place}: {key!r} holds {name} at character {found.start()}; remove it")
-
-
-def _document(record: dict[str, Any]) -> Document:
-    """Title and text of a line: the first line of `contents`, without the quotes that enclose it, is the title.
-
-    Contents of a single line are text, and the title is empty.
-    """
-    contents = record["contents"]
-    head, newline, text = contents.partition("\n")
-    if not newline:
-        return Document(record["id"], "", contents, contents)
-    title = head.strip()
-    if len(title) >= 2 and title.startswith('"') and title.endswith('"'):
-        title = title[1:-1].strip()
-    return Document(record["id"], title, text, contents)
 
 
 def _bar(size: int) -> Progress:

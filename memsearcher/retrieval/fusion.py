@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum
 
-from memsearcher.retrieval.corpus import Corpus
-from memsearcher.retrieval.protocol import Hit, Retriever, best, check_k
+from memsearcher.retrieval.protocol import CorpusRetriever, Hit, best, check_k
 
 RRF_K = 60
 
@@ -18,7 +17,7 @@ Recall@5 over the steps of the built-in training questions was 0.996 at depth 5,
 """
 
 
-class FusionRetriever:
+class FusionRetriever(CorpusRetriever):
     """Ranks a passage by the sum of 1 / (60 + rank) over the retrievers that found it.
 
     Each retriever is asked for its `depth` best (or `k`, if that is more); ranks start at 1.
@@ -32,7 +31,7 @@ class FusionRetriever:
         ValueError: no retrievers, retrievers over different corpora, `depth` or `rrf_k` below 1.
     """
 
-    def __init__(self, retrievers: Sequence[Retriever], rrf_k: int = RRF_K, depth: int = DEPTH) -> None:
+    def __init__(self, retrievers: Sequence[CorpusRetriever], rrf_k: int = RRF_K, depth: int = DEPTH) -> None:
         if not retrievers:
             raise ValueError("fusion needs at least one retriever")
         if len({retriever.corpus.sha256 for retriever in retrievers}) > 1:
@@ -40,13 +39,10 @@ class FusionRetriever:
             raise ValueError(f"fusion needs retrievers over one corpus, not over different ones: {paths}")
         if rrf_k < 1 or depth < 1:
             raise ValueError(f"rrf_k and depth must be at least 1, not {rrf_k} and {depth}")
+        self.corpus = retrievers[0].corpus
         self._retrievers = list(retrievers)
         self._rrf_k = rrf_k
         self._depth = depth
-
-    @property
-    def corpus(self) -> Corpus:
-        return self._retrievers[0].corpus
 
     @property
     def fingerprint(self) -> dict[str, str]:

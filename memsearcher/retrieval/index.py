@@ -7,31 +7,28 @@ being built there is also `blocks/`, from which a build that was stopped goes on
 
 from __future__ import annotations
 
-import io
-import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
-from memsearcher import jsonl
 from memsearcher.retrieval.corpus import Corpus
 from memsearcher.retrieval.manifest import REBUILD, IndexRefused, Manifest, file_sha256
-from memsearcher.retrieval.protocol import Encoder, Hit, Vectors, best, check_k
+from memsearcher.retrieval.plan import check_memory, plan
+from memsearcher.retrieval.protocol import CorpusRetriever, Encoder, Hit, best, check_k
+from memsearcher.retrieval.recall import DEPTH, TARGET, exact, held_out_queries, tune
+from memsearcher.retrieval.types import EXHAUSTIVE, IndexType, check_buildable, empty_index, sample_size
+from memsearcher.retrieval.vectors import BLOCK_PASSAGES, BLOCKS, VectorBlocks, rate_bar
 
 INDEX_FILE = "index.faiss"
-BLOCKS = "blocks"
-OWNER_FILE = "blocks.json"
-BLOCK_PASSAGES = 512
 METRIC = "inner_product"
 LIBRARIES = ("numpy", "sentence-transformers", "torch", "transformers")
 
@@ -42,13 +39,17 @@ alone and in a batch, and passages that are the same text must tie."""
 TIES = 8
 """Hits asked of FAISS beyond `k`, so that rows decide ties at the cut."""
 
+SAVE_SECONDS = 300.0
+"""Between two saves of an index that takes its vectors in, at least; a kill costs no more than that."""
+
 logger = logging.getLogger(__name__)
 
 
-class DenseIndex:
-    """Exact search by inner product of unit vectors (cosine), over FAISS's flat index.
+class DenseIndex(CorpusRetriever):
+    """Search by inner product of unit vectors (cosine) over FAISS, exact with the type `flat`.
 
-    Scores lie in [-1, 1] and are rounded to six decimals. Made by `build` or `open`.
+    Scores lie in [-1, 1] (those of `ivf-pq` are approximate and may leave it a little) and are
+    rounded to six decimals. Made by `build` or `open`.
     """
 
     def __init__(self, corpus: Corpus, encoder: Encoder, manifest: Manifest, vectors: Any) -> None:
@@ -59,25 +60,45 @@ class DenseIndex:
 
     @classmethod
     def build(
-        cls, corpus: Corpus, encoder: Encoder, folder: Path, block: int = BLOCK_PASSAGES, progress: bool = True
+        cls,
+        corpus: Corpus,
+        encoder: Encoder,
+        folder: Path,
+        index_type: IndexType = "flat",
+        recall: float = TARGET,
+        block: int = BLOCK_PASSAGES,
+        progress: bool = True,
     ) -> DenseIndex:
         """Encode the corpus and write its index to `folder`, in place of one that is there.
 
         Passages are encoded as their `contents` (title line included), `block` at a time, and each
         block is on disk before the next begins: a build that was killed goes on behind the last one.
         Blocks of another corpus, encoder or size are thrown away, which is logged as a warning.
+        Types that are trained, or take long to add to, are saved on the way, too. An approximate
+        type gets the least search effort that reaches `recall` on held-out queries; where none does
+        it gets the largest, which is logged as a warning, and the manifest has what was reached.
 
         Raises:
-            ValueError: the encoder gives vectors of another shape, or not finite ones.
+            ValueError: the encoder gives vectors of another shape, or not finite ones; a type that
+                this corpus is too small for.
+            IndexRefused: it does not fit into memory.
             OSError: the folder cannot be written or the disk is full; what is done so far is kept.
         """
+        check_buildable(index_type, len(corpus), encoder.dimension)
+        needs = plan(index_type, len(corpus), encoder.dimension)
+        check_memory(folder / INDEX_FILE, needs.building, "build")
         folder.mkdir(parents=True, exist_ok=True)
-        blocks = _Blocks(corpus, encoder, folder / BLOCKS, block)
+        blocks = VectorBlocks(corpus, encoder, folder / BLOCKS, block)
         blocks.prepare()
         blocks.encode(progress)
-        vectors = faiss.IndexFlatIP(encoder.dimension)
-        for part in blocks:
-            vectors.add(part)
+        vectors = _filled(blocks, index_type, len(corpus), encoder.dimension, folder / BLOCKS, progress)
+        reached = None
+        if index_type != "flat":
+            queries = held_out_queries(corpus, encoder)
+            truth = exact(queries, blocks, min(DEPTH, len(corpus)))
+            reached = tune(vectors, index_type, queries, truth, recall)
+            if reached.value < recall:
+                logger.warning("%s: recall@%d is %.3f, below %.3f", folder, reached.k, reached.value, recall)
         path = folder / INDEX_FILE
         _write_index(vectors, path)
         manifest = Manifest(
@@ -89,24 +110,31 @@ class DenseIndex:
             index_sha256=file_sha256(path),
             index_bytes=path.stat().st_size,
             versions={"faiss": faiss.__version__, **{name: version(name) for name in LIBRARIES}},
+            index_type=index_type,
+            recall=None if reached is None else asdict(reached),
         )
         manifest.write(folder)
         shutil.rmtree(folder / BLOCKS)
         return cls(corpus, encoder, manifest, vectors)
 
     @classmethod
-    def open(cls, folder: Path, corpus: Corpus, encoder: Encoder) -> DenseIndex:
-        """Load the index of a folder, its file checked by hash before FAISS reads it.
+    def open(cls, folder: Path, corpus: Corpus, encoder: Encoder, mapped: bool = False) -> DenseIndex:
+        """Open the index of a folder, its file checked by hash before FAISS reads it.
+
+        Args:
+            mapped: leave the vectors on disk and let the system page them in as they are looked at.
 
         Raises:
-            IndexRefused: there is none, it was built from another corpus or by another encoder, or
-                a file of it is damaged.
+            IndexRefused: there is none, it was built from another corpus or by another encoder, a
+                file of it is damaged, or it does not fit into memory and is not to be mapped.
         """
         manifest = Manifest.read(folder)
         manifest.check_owner(folder, corpus.sha256, encoder.fingerprint, encoder.dimension)
         path = folder / INDEX_FILE
+        if not mapped:
+            check_memory(path, manifest.index_bytes, "open it memory-mapped (retrieval.mapped=true), or build")
         manifest.check_file(path)
-        vectors = faiss.read_index(str(path))
+        vectors = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
         found = (vectors.ntotal, vectors.d, vectors.metric_type)
         if found != (len(corpus), encoder.dimension, faiss.METRIC_INNER_PRODUCT) or manifest.count != len(corpus):
             raise IndexRefused(
@@ -118,10 +146,17 @@ class DenseIndex:
     @property
     def fingerprint(self) -> dict[str, str]:
         encoder = {f"encoder.{key}": value for key, value in self.manifest.encoder.items()}
-        return {"kind": "dense", "corpus": self.corpus.sha256, **encoder}
+        own = {"kind": "dense", "corpus": self.corpus.sha256, **encoder}
+        if self.manifest.index_type == "flat":
+            return own
+        # Approximate: which index it is, and not only how it was made, decides what is found.
+        return {**own, "index": self.manifest.index_type, "index_sha256": self.manifest.index_sha256}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """See `Retriever.search`. Every passage is a candidate, so there are always min(k, corpus) hits.
+        """See `CorpusRetriever.search`.
+
+        With `flat`, every passage is a candidate, so there are always min(k, corpus) hits; the
+        `ivf-*` types may find fewer.
 
         Raises:
             ValueError: `k` below 1.
@@ -132,98 +167,44 @@ class DenseIndex:
         wanted = min(k + TIES, self._vectors.ntotal)
         scores, rows = self._vectors.search(self._encoder.encode_queries(queries), wanted)
         rounded = scores.astype(np.float64).round(SCORE_DECIMALS).tolist()
-        return [best(map(Hit, *found), k) for found in zip(rows.tolist(), rounded, strict=True)]
+        return [
+            best((Hit(*each) for each in zip(*found, strict=True) if each[0] >= 0), k)
+            for found in zip(rows.tolist(), rounded, strict=True)
+        ]
 
 
-class _Blocks:
-    """The vectors of a build on its way: one `.npy` a block, and `blocks.json` saying whose they are."""
-
-    def __init__(self, corpus: Corpus, encoder: Encoder, folder: Path, size: int) -> None:
-        self._corpus = corpus
-        self._encoder = encoder
-        self._folder = folder
-        self._size = size
-        self._owner = {
-            "corpus_sha256": corpus.sha256,
-            "count": len(corpus),
-            "encoder": encoder.fingerprint,
-            "dimension": encoder.dimension,
-            "block": size,
-        }
-
-    def __iter__(self) -> Iterator[Vectors]:
-        """The vectors of all blocks in order."""
-        return (np.load(self._path(start), allow_pickle=False) for start in self._starts())
-
-    def prepare(self) -> None:
-        """Keep the blocks of this very build, and make room where there are others."""
-        if _read_owner(self._folder) == self._owner:
-            return
-        if self._folder.exists():
-            logger.warning("%s: vectors of another corpus, encoder or block size; starting anew", self._folder)
-            shutil.rmtree(self._folder)
-        jsonl.replace(self._folder / OWNER_FILE, json.dumps(self._owner).encode())
-
-    def encode(self, progress: bool) -> None:
-        """Write every block that is not there yet."""
-        done = {start for start in self._starts() if self._is_whole(start)}
-        with _bar(progress) as bar:
-            task = bar.add_task("encoding", total=len(self._corpus), completed=sum(map(self._length, done)))
-            for start in self._starts():
-                if start in done:
-                    continue
-                rows = range(start, start + self._length(start))
-                vectors = self._encoder.encode_passages([self._corpus.passage(row).contents for row in rows])
-                if vectors.shape != (len(rows), self._encoder.dimension) or not np.isfinite(vectors).all():
-                    raise ValueError(
-                        f"{self._corpus.path}: the encoder gave vectors of shape {vectors.shape} for rows {rows.start} "
-                        f"to {rows.stop - 1}, where {(len(rows), self._encoder.dimension)} and finite values were due"
-                    )
-                content = io.BytesIO()
-                np.save(content, vectors.astype(np.float32, copy=False), allow_pickle=False)
-                jsonl.replace(self._path(start), content.getvalue())
-                bar.advance(task, len(rows))
-
-    def _is_whole(self, start: int) -> bool:
-        path = self._path(start)
-        if not path.is_file():
-            return False
-        try:
-            vectors = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError, OSError):
-            logger.warning("%s: damaged; its passages are encoded again", path)
-            return False
-        return bool(vectors.shape == (self._length(start), self._encoder.dimension) and vectors.dtype == np.float32)
-
-    def _starts(self) -> range:
-        return range(0, len(self._corpus), self._size)
-
-    def _length(self, start: int) -> int:
-        return min(self._size, len(self._corpus) - start)
-
-    def _path(self, start: int) -> Path:
-        return self._folder / f"{start:012d}.npy"
+def _filled(
+    blocks: VectorBlocks, index_type: IndexType, count: int, dimension: int, folder: Path, progress: bool
+) -> Any:
+    """An index with all the blocks in it, gone on with from its last save where there is one."""
+    saved = folder / f"{index_type}.faiss"
+    index = _read_saved(saved)
+    if index is None:
+        index = empty_index(index_type, count, dimension)
+        if not index.is_trained:
+            index.train(blocks.sample(sample_size(index_type, count)))
+            _write_index(index, saved)
+    last = time.monotonic()
+    with rate_bar(progress) as bar:
+        task = bar.add_task("adding", total=count, completed=index.ntotal)
+        for part in blocks.after(index.ntotal):
+            index.add(part)
+            bar.advance(task, len(part))
+            if index_type not in EXHAUSTIVE and time.monotonic() - last > SAVE_SECONDS:
+                _write_index(index, saved)
+                last = time.monotonic()
+    return index
 
 
-def unfinished(folder: Path) -> dict[str, Any] | None:
-    """How far the build in a folder has come (passages `done` of `count`) and whose it is; None if there is none."""
-    owner = _read_owner(folder / BLOCKS)
-    if owner is None:
-        return None
-    files = len(list((folder / BLOCKS).glob("*.npy")))
-    return {**owner, "done": min(files * owner["block"], owner["count"])}
-
-
-def _read_owner(folder: Path) -> dict[str, Any] | None:
-    """Whose blocks these are; None where nobody can tell."""
-    path = folder / OWNER_FILE
+def _read_saved(path: Path) -> Any:
+    """The index as it was saved; None where there is none that FAISS can read."""
     if not path.is_file():
         return None
     try:
-        owner: dict[str, Any] = json.loads(path.read_bytes())
-    except ValueError:
+        return faiss.read_index(str(path))
+    except RuntimeError:
+        logger.warning("%s: damaged; its vectors are added again", path)
         return None
-    return owner
 
 
 def _write_index(index: Any, path: Path) -> None:
@@ -236,15 +217,3 @@ def _write_index(index: Any, path: Path) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-
-
-class _Rate(ProgressColumn):
-    """Passages a second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f} passages/s" if task.speed else "")
-
-
-def _bar(progress: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not progress)

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from memsearcher import jsonl
+from memsearcher.retrieval.types import IndexType
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE = (1, 2)
+"""Version 1 knew flat indexes only and lacks the fields that say so."""
 MANIFEST_FILE = "manifest.json"
 REBUILD = "build it again (`memsearcher index build --rebuild`) or give the folder of another index"
 
@@ -31,6 +34,9 @@ class Manifest:
         metric: how vectors are compared.
         index_sha256, index_bytes: hash and size of the index file.
         versions: of the libraries that made it, for people; other versions are not refused.
+        index_type: see types.py.
+        recall: what the index finds of what exact search does, on held-out queries (see recall.py);
+            None for `flat`, which is exact search.
     """
 
     corpus_sha256: str
@@ -41,6 +47,8 @@ class Manifest:
     index_sha256: str
     index_bytes: int
     versions: dict[str, str]
+    index_type: IndexType = "flat"
+    recall: dict[str, Any] | None = None
 
     def write(self, folder: Path) -> None:
         """Put `manifest.json` in a folder in one step, with a checksum of its own."""
@@ -65,8 +73,8 @@ class Manifest:
         if not isinstance(record, dict) or "schema" not in record:
             raise IndexRefused(f"{path}: not the manifest of an index, it has no field 'schema'; {REBUILD}")
         version = record.pop("schema")
-        if version != SCHEMA_VERSION:
-            raise IndexRefused(f"{path}: schema {version!r}, this program reads {SCHEMA_VERSION}; {REBUILD}")
+        if version not in READABLE:
+            raise IndexRefused(f"{path}: schema {version!r}, this program reads 1 to {SCHEMA_VERSION}; {REBUILD}")
         if record.pop("checksum", None) != _checksum(record):
             raise IndexRefused(f"{path}: damaged or edited, its checksum does not match; {REBUILD}")
         return cls(**record)

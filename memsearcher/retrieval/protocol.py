@@ -1,42 +1,69 @@
-"""What a retriever is: queries in, rows of one corpus out."""
+"""What a retriever is: queries in, passages out, whether the corpus is at hand or on another machine."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memsearcher.retrieval.corpus import Corpus
+from memsearcher.retrieval.corpus import Corpus, Document
 
 Vectors = NDArray[np.float32]
 
+FINGERPRINT_HEADER = "X-Retriever"
+"""Every answer of a server names its retriever, by the `digest` of its fingerprint."""
+
 
 class Hit(NamedTuple):
-    """A passage found: its row in the corpus, and a score (higher is better)."""
+    """A passage found in a corpus at hand: its row, and a score (higher is better)."""
 
     row: int
     score: float
 
 
-class Retriever(Protocol):
-    """Finds passages. Hits come best first, equal scores in the order of their rows."""
+class Found(NamedTuple):
+    """A passage found, with its text, and a score (higher is better)."""
 
-    @property
-    def corpus(self) -> Corpus: ...
+    document: Document
+    score: float
+
+
+class Retriever(Protocol):
+    """Finds passages, best first."""
 
     @property
     def fingerprint(self) -> dict[str, str]:
         """What binds a result to this retriever: kind, corpus, weights, parameters."""
         ...
 
-    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """At most `k` hits a query, in the order of the queries; any string is a query.
+    def retrieve(self, queries: Sequence[str], k: int) -> list[list[Found]]:
+        """At most `k` passages a query, in the order of the queries; any string is a query.
 
         Fewer than `k` where the corpus is smaller, and none where nothing matches.
         """
         ...
+
+
+class CorpusRetriever(Retriever, Protocol):
+    """A retriever over a corpus at hand: it ranks rows, and the passages are read from the corpus.
+
+    Equal scores come in the order of their rows.
+    """
+
+    corpus: Corpus
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        """The rows that `retrieve` reads, with their scores."""
+        ...
+
+    def retrieve(self, queries: Sequence[str], k: int) -> list[list[Found]]:
+        """See `Retriever.retrieve`."""
+        rankings = self.search(queries, k)
+        return [[Found(self.corpus.passage(hit.row), hit.score) for hit in hits] for hits in rankings]
 
 
 class Encoder(Protocol):
@@ -57,6 +84,11 @@ class Encoder(Protocol):
     def encode_passages(self, texts: Sequence[str]) -> Vectors:
         """Shape (texts, dimension), float32, each row of length 1."""
         ...
+
+
+def digest(fingerprint: dict[str, str]) -> str:
+    """A short name of a fingerprint."""
+    return hashlib.sha256(json.dumps(fingerprint, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def best(hits: Iterable[Hit], k: int) -> list[Hit]:
