@@ -11,11 +11,16 @@ from memsearcher.trajectory import Action, Observation, Task
 
 @dataclass(frozen=True, slots=True)
 class ActRequest:
-    """An action of one episode; `episode` is the trajectory's id, for environments with state."""
+    """An action of one episode.
+
+    Environments with state keep it by `episode`, the trajectory's id. That comes back when a task
+    is attempted again, so the action with `number` 1 begins the episode anew.
+    """
 
     episode: str
     task: Task
     action: Action
+    number: int = 1
 
 
 class EnvironmentFailure(RuntimeError):
