@@ -1,12 +1,13 @@
 """Time and memory of one update: ours beside stock TRL, with and without padding.
 
-    python benchmarks/trainer.py TRAJECTORIES.jsonl [--rows 48] [--tokens 4096] [--out trainer.json]
+    python benchmarks/trainer.py [--run RUN] [--rows 48] [--tokens 4096] [--out trainer.json]
 
 Every variant computes loss and gradient of the same rows in a process of its own:
 
 - uniform rows: TRL's `GRPOTrainer` and ours, with equally many rows a forward pass;
 - ragged rows, the conversations of recorded trajectories: padded to the longest and run by TRL,
   run by ours, and one at a time with no padding at all. A forward pass is given at most `tokens`.
+  RUN is a folder of `memsearcher rollout` or `train`; without one they are those of data/samples.
 
 The model is a random Llama; what a row costs depends on its length and not on what it says.
 """
@@ -21,9 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 from memsearcher.agents.memsearcher import MemSearcher
+from memsearcher.data import data_folder
 from memsearcher.engines.models import load_tokenizer
 from memsearcher.training.batching import Row, padded, plan_chunks, rows_of, take
 from memsearcher.training.config import MultiContextGRPOConfig
 from memsearcher.training.grpo import MultiContextGRPOTrainer
-from memsearcher.trajectory import Task, read_trajectories
+from memsearcher.training.resume import read_steps
+from memsearcher.trajectory import Task, Trajectory, read_trajectories
 
 VARIANTS = ("uniform, TRL", "uniform, ours", "ragged, padded to the longest", "ragged, ours", "ragged, no padding")
 PROMPT, COMPLETION = 400, 112
@@ -61,9 +64,18 @@ def uniform_rows(count: int) -> list[Row]:
     return [Row(0, ids[:PROMPT], ids[PROMPT:], [1] * COMPLETION, None) for _ in range(count)]
 
 
-def recorded_rows(path: Path, count: int) -> list[Row]:
-    rows = [row for each in islice(read_trajectories(path), count) for row in rows_of(each, 0)]
-    return rows[:count]
+def recorded_rows(run: Path | None, count: int) -> list[Row]:
+    """The first conversations of a run, again and again where it has fewer."""
+    rows = [row for each in islice(recorded(run), count) for row in rows_of(each, 0)]
+    return list(islice(cycle(rows), count))
+
+
+def recorded(run: Path | None) -> Iterator[Trajectory]:
+    if run is None:
+        return chain.from_iterable(map(read_trajectories, sorted((data_folder() / "samples").glob("*.jsonl"))))
+    if (run / "trajectories.jsonl").is_file():
+        return read_trajectories(run / "trajectories.jsonl")
+    return (trajectory for _, trajectory in read_steps(run))
 
 
 def batch_of(rows: list[Row], vocabulary: int, device: torch.device) -> dict[str, torch.Tensor]:
@@ -141,9 +153,9 @@ def update_by_us(trainer: Any, batch: dict[str, torch.Tensor]) -> None:
     trainer.accelerator.backward(trainer.compute_loss(trainer.model, batch))
 
 
-def measure(variant: str, path: Path, count: int, tokens: int) -> dict[str, float]:
+def measure(variant: str, run: Path | None, count: int, tokens: int) -> dict[str, float]:
     """Median seconds of an update, its trained tokens, and the process's or GPU's peak memory in MB."""
-    rows = uniform_rows(count) if variant.startswith("uniform") else recorded_rows(path, count)
+    rows = uniform_rows(count) if variant.startswith("uniform") else recorded_rows(run, count)
     ours = variant.endswith("ours")
     lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
     with tempfile.TemporaryDirectory() as folder:
@@ -152,10 +164,10 @@ def measure(variant: str, path: Path, count: int, tokens: int) -> dict[str, floa
         widest = batch["prompt_ids"].shape[1] + batch["completion_ids"].shape[1]
         alone = variant.endswith("no padding")
         chunks = [[row] for row in range(len(rows))] if alone else plan_chunks([widest] * len(rows), tokens)
-        run: Callable[[], None] = (
+        update: Callable[[], None] = (
             (lambda: update_by_us(trainer, batch)) if ours else (lambda: update_by_trl(trainer, batch, chunks, alone))
         )
-        seconds = [timed(run, trainer) for _ in range(REPEATS)]
+        seconds = [timed(update, trainer) for _ in range(REPEATS)]
     peak = torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_available() else 0
     return {
         "seconds": statistics.median(seconds),
@@ -167,13 +179,13 @@ def measure(variant: str, path: Path, count: int, tokens: int) -> dict[str, floa
     }
 
 
-def timed(run: Callable[[], None], trainer: Any) -> float:
+def timed(update: Callable[[], None], trainer: Any) -> float:
     """Seconds of an update: by the clock on a GPU, of this process's CPU time elsewhere, where others may be busy."""
     trainer.model.zero_grad()
     cuda = torch.cuda.is_available()
     clock = time.perf_counter if cuda else time.process_time
     started = clock()
-    run()
+    update()
     if cuda:
         torch.cuda.synchronize()
     return clock() - started
@@ -181,14 +193,14 @@ def timed(run: Callable[[], None], trainer: Any) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trajectories", type=Path)
+    parser.add_argument("--run", type=Path)
     parser.add_argument("--rows", type=int, default=48)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", choices=VARIANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
-        print(json.dumps(measure(options.only, options.trajectories, options.rows, options.tokens)))
+        print(json.dumps(measure(options.only, options.run, options.rows, options.tokens)))
         return
     found = {}
     for variant in VARIANTS:
@@ -198,11 +210,13 @@ def main() -> None:
         if done.returncode:
             sys.exit(done.stderr)
         found[variant] = json.loads(done.stdout.splitlines()[-1])
-    table = Table("variant", "rows of", "seconds", "ms a trained token", "peak MB")
+    table = Table("variant", "n rows", "tokens each", "seconds", "ms a trained token", "peak MB")
     for variant, one in found.items():
         each = 1000 * one["seconds"] / one["trained"]
         lengths = f"{one['shortest']}-{one['longest']}"
-        table.add_row(variant, lengths, f"{one['seconds']:.2f}", f"{each:.3f}", f"{one['peak_mb']:.0f}")
+        table.add_row(
+            variant, str(options.rows), lengths, f"{one['seconds']:.2f}", f"{each:.3f}", f"{one['peak_mb']:.0f}"
+        )
     seconds = [found[variant]["seconds"] for variant in VARIANTS]
     ratios = {
         "ours / TRL, uniform (at most 1.05)": seconds[1] / seconds[0],

@@ -1,4 +1,4 @@
-"""A recipe says everything a run depends on: model, agent and limits, retrieval, warm start.
+"""A recipe says everything a run depends on: model, agent and limits, environment, warm start, training.
 
 Recipes are YAML files in `recipes/`, or a user's own. `key=value` overrides reach inside
 (`limits.turns=8`). The resolved recipe is saved in every run folder.
@@ -19,6 +19,8 @@ from memsearcher.trajectory import Limits, exact_adapter, first_fault
 
 FOLDER = Path(__file__).parent / "recipes"
 
+AgentName = Literal["memsearcher", "react", "search-r1", "mem1", "truncate", "summarize"]
+
 # PyYAML lets an impossible date (`2024-99-99`) or a number without digits (`0x_`) out as a plain ValueError.
 _NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
 
@@ -32,18 +34,20 @@ class Model:
     """Which policy answers, and through which engine.
 
     Attributes:
-        engine: `transformers` runs `name` here; `openai` asks the server at `base_url` for it.
+        engine: `transformers` and `vllm` run `name` here; `openai` asks the server at `base_url` for it.
         name: `smollm2` (from the installed package), a folder, or a hub id.
         adapter: `pocket` (the shipped one), a folder with a PEFT adapter, or none.
-        batch_size: contexts in one forward pass of the transformers engine.
+        batch_size: model calls under way at once; with `transformers`, contexts in one forward pass.
+        vllm: with `vllm`, further arguments of `vllm.LLM`, as `{max_model_len: 8192, tensor_parallel_size: 2}`.
         tokenizer: with `openai`, the tokenizer to count tokens with; none leaves them to the server.
         api_key_env: with `openai`, the environment variable that holds the key.
     """
 
-    engine: Literal["transformers", "openai"] = "transformers"
+    engine: Literal["transformers", "vllm", "openai"] = "transformers"
     name: str = "smollm2"
     adapter: str | None = "pocket"
     batch_size: int = 32
+    vllm: dict[str, Any] = field(default_factory=dict)
     base_url: str | None = None
     tokenizer: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
@@ -51,12 +55,43 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """What is searched and how. `corpus` is `factbook` or a JSONL file; `index` is a folder to build into."""
+    """What is searched and how.
+
+    Attributes:
+        corpus: `factbook`, or a JSONL file.
+        kind: `http` asks the servers at `url` (one, or a list of equal ones) and `web` a search service in
+            Serper's format (there, or Serper itself); neither looks at the other fields. `qdrant` searches the
+            vectors of `corpus` by `encoder` in the Qdrant server at `url`, or in a folder of that name.
+        device: of the encoder, a torch device.
+        index: a folder to build into.
+        type: of the dense index; none takes the one that is there, and builds a flat one.
+        mapped: open the dense index memory-mapped.
+        rerank: the folder of a cross-encoder that orders anew what was found.
+    """
 
     corpus: str = "factbook"
-    kind: Literal["hybrid", "dense", "bm25"] = "hybrid"
+    kind: Literal["hybrid", "dense", "bm25", "http", "web", "qdrant"] = "hybrid"
     encoder: str = "minilm"
     index: str | None = None
+    type: Literal["flat", "flat-fp16", "hnsw", "ivf-sq8", "ivf-pq"] | None = None
+    mapped: bool = False
+    url: str | list[str] | None = None
+    rerank: str | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class WebShop:
+    """The web shop, where that is the environment.
+
+    Attributes:
+        mode: how a purchase is rewarded: as published (`original`), or with the quirks of that mended (`strict`).
+        seed: of prices and of the price limits that instructions name. It is not the recipe's, so that runs of
+            other seeds are about the same goals.
+    """
+
+    mode: Literal["original", "strict"] = "original"
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +99,14 @@ class WarmStart:
     """Supervised fine-tuning on the expert's trajectories.
 
     Attributes:
-        questions: training questions by kind (`2-hop`, `3-hop`, `4-hop`, `comparison`, `intersection`).
+        questions: training questions by kind (`2-hop`, `3-hop`, `4-hop`, `comparison`, `intersection`); of the
+            web shop the only kind is `goals`.
         start: the folder of an adapter to go on from; none starts a fresh one.
         steps: optimizer steps; each takes `batch` conversations.
         rank, alpha: of the LoRA adapter on all linear layers of the blocks.
         exact_turns: the share of questions played with just as many turns as they need, so that
             the model meets the prompt of a last turn.
-        careless: the share of the expert's steps that start with a query that is too short.
+        careless: the share of the expert's steps that start with a query that is too short; of none in the web shop.
     """
 
     questions: dict[str, int] = field(default_factory=lambda: {"2-hop": 300, "3-hop": 100, "4-hop": 50})
@@ -87,15 +123,65 @@ class WarmStart:
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """Multi-context GRPO, on from the recipe's model and adapter.
+
+    Attributes:
+        questions: training questions by kind, as in `warmstart`, or a JSONL file of tasks.
+        dev: questions for evaluation, named in the same way; those by kind are of the dev split.
+        evaluate_every: steps from one evaluation on all of `dev` to the next, the first before training; 0 is never.
+        steps: optimizer steps.
+        batch: questions of a step, on all processes together.
+        num_generations: attempts at each question, which are a group.
+        learning_rate: constant.
+        beta: weight of the KL divergence from where training started.
+        average: what the loss is a mean over: `token`, `conversation`, `trajectory` or `trajectory_token`.
+        reward: `em`, `f1` or `format_f1`; `objectives` for tasks of several questions, `outcome` for the web shop.
+        scale_rewards: advantages are divided by the deviation of their `group` or `batch`, or not (`none`).
+        tokens_per_chunk: tokens of one forward and backward pass; memory follows from it.
+        rank, alpha: of a fresh LoRA adapter where the recipe names none; rank 0 trains all weights.
+        options: further fields of `MultiContextGRPOConfig`, by the names that TRL gives them.
+    """
+
+    questions: dict[str, int] | str = field(default_factory=lambda: {"2-hop": 300, "3-hop": 100})
+    dev: dict[str, int] | str = field(default_factory=lambda: {"2-hop": 40, "3-hop": 20})
+    evaluate_every: int = 20
+    steps: int = 100
+    batch: int = 4
+    num_generations: int = 8
+    learning_rate: float = 1e-5
+    beta: float = 0.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    average: str = "token"
+    reward: str = "format_f1"
+    scale_rewards: str = "group"
+    tokens_per_chunk: int = 4096
+    rank: int = 16
+    alpha: int = 32
+    save_every: int = 10
+    gradient_checkpointing: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
-    """All settings of a run."""
+    """All settings of a run.
+
+    `prompts` is a folder with one's own, or none for the agent's in that environment; `retrieval` is of the
+    environment `search`, `webshop` of the one of that name.
+    """
 
     model: Model = field(default_factory=Model)
+    agent: AgentName = "memsearcher"
     limits: Limits = field(default_factory=Limits)
-    prompts: str = "memsearcher"
+    prompts: str | None = None
     tool: str = "search"
+    environment: Literal["search", "webshop"] = "search"
     retrieval: Retrieval = field(default_factory=Retrieval)
+    webshop: WebShop = field(default_factory=WebShop)
     warmstart: WarmStart = field(default_factory=WarmStart)
+    training: Training = field(default_factory=Training)
     width: int = 32
     seed: int = 0
 
@@ -109,7 +195,7 @@ class Recipe:
 
 @cache
 def _adapter() -> TypeAdapter[Recipe]:
-    return exact_adapter(Recipe, Model, Retrieval, WarmStart, Limits)
+    return exact_adapter(Recipe, Model, Retrieval, WebShop, WarmStart, Training, Limits)
 
 
 def load_recipe(name: str = "pocket", overrides: Sequence[str] = ()) -> Recipe:

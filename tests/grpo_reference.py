@@ -63,7 +63,12 @@ def reference_loss(
         for talk in kept:
             ids, mask = talk.token_ids, talk.loss_mask
             tokens = sum(mask)
-            weight = {"token": 1, "conversation": 1 / tokens, "trajectory": 1 / (len(kept) * tokens)}[average]
+            weight = {
+                "token": 1,
+                "conversation": 1 / tokens,
+                "trajectory": 1 / (len(kept) * tokens),
+                "trajectory_token": 1 / sum(sum(each.loss_mask) for each in kept),
+            }[average]
             new = token_logprobs(policy, ids)
             with torch.no_grad():
                 before = new.detach() if old is None else token_logprobs(old, ids)

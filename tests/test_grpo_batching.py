@@ -70,6 +70,7 @@ def test_weights():
     assert row_weights(rows, "token", counted) == [1, 1, 1, 0, 0]
     assert row_weights(rows, "conversation", counted) == [1 / 2, 1, 1 / 3, 0, 0]
     assert row_weights(rows, "trajectory", counted) == [1 / 4, 1 / 2, 1 / 3, 0, 0]
+    assert row_weights(rows, "trajectory_token", counted) == [1 / 3, 1 / 3, 1 / 3, 0, 0]
     assert rows[-1].owner == NOBODY and rows[-1].trained == 0
 
 
@@ -131,7 +132,7 @@ def test_take_trims_what_no_row_needs():
     assert taken["advantages"].tolist() == [2.0, 1.0] and taken["num_items_in_batch"] == 6
 
 
-@pytest.mark.parametrize("average", ["token", "conversation", "trajectory"])
+@pytest.mark.parametrize("average", ["token", "conversation", "trajectory", "trajectory_token"])
 def test_the_update_does_not_depend_on_order_chunks_or_fillers(average, tmp_path):
     """One batch, arranged at random: rows shuffled, fillers between them, chunks of any size."""
     trainer, _ = make(tmp_path, average=average, beta=0.1, num_iterations=2)

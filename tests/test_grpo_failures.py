@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate.utils import DistributedType
 
 from memsearcher.engines.chat import ChatFormatError
 from memsearcher.training import resume
 from memsearcher.training.config import MultiContextGRPOConfig
+from memsearcher.training.guard import FiniteGuard
 from memsearcher.training.metrics import ChunkMetrics, measure, summarize
-from memsearcher.training.rewards import as_functions, reward_table
+from memsearcher.training.rewards import as_functions, compare, reward_table
 from memsearcher.trajectory import Limits, Task, Trajectory
 from tests.grpo_world import GROUP, Rewriter, ScriptedTrainer, make, tasks
 from tests.tiny import tiny_tokenizer
@@ -22,7 +25,10 @@ from tests.tiny import tiny_tokenizer
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"average": "official"}, "average must be one of token, conversation, trajectory, not 'official'"),
+        (
+            {"average": "official"},
+            "average must be one of token, conversation, trajectory, trajectory_token, not 'official'",
+        ),
         ({"num_generations": 1}, "num_generations must be at least 2"),
         ({"loss_type": "grpo"}, "loss_type must be 'dapo'.*depend on how rows are packed"),
         ({"loss_type": "bnpo"}, "loss_type must be 'dapo'"),
@@ -37,6 +43,7 @@ from tests.tiny import tiny_tokenizer
         ({"tokens_per_chunk": 0}, "tokens_per_chunk must be at least 1"),
         ({"max_skipped_steps": 0}, "max_skipped_steps must be at least 1"),
         ({"num_generations_eval": 4}, "num_generations_eval must be 1.*greedy"),
+        ({"shared_decoding": True, "min_p": 0.1}, "shared_decoding knows temperature, top_p and top_k"),
         ({"num_iterations": 2, "save_strategy": "steps", "save_steps": 3}, "must be a multiple of num_iterations"),
     ],
 )
@@ -154,6 +161,14 @@ def test_a_loss_that_is_not_finite_is_skipped_and_said(tmp_path, caplog):
         trainer.train()
 
 
+def test_with_deepspeed_a_loss_that_is_not_finite_ends_the_run_before_its_step():
+    here = SimpleNamespace(distributed_type=DistributedType.DEEPSPEED, device="cpu", gather=lambda flags: flags)
+    guard = FiniteGuard(here, most=5)
+    guard.saw(torch.tensor(0.5))
+    with pytest.raises(FloatingPointError, match="the loss is not finite; go on from a checkpoint"):
+        guard.saw(torch.tensor(math.nan))
+
+
 def test_rewards_must_be_as_many_as_trajectories():
     played = [Trajectory(Task("a", "q", ("x",)), "agent", Limits(), answer="x") for _ in range(3)]
     played[1].error = "gone"
@@ -163,6 +178,25 @@ def test_rewards_must_be_as_many_as_trajectories():
     assert table[1].isnan().all() and table[2].tolist() == [1.0, 0.5]
     with pytest.raises(ValueError, match="must give a list of 2 numbers"):
         reward_table(as_functions(lambda trajectories, **_: [1.0]), played)
+
+
+def test_groups_are_compared():
+    nan = math.nan
+    table = torch.tensor([[1, nan], [0, 2], [nan, nan], [nan, nan], [nan, 3], [nan, nan], [1, nan], [0, nan], [nan, 1]])
+    counted, level = compare(table, torch.tensor([1.0, 0.5]), 3, slice(0, 9))
+    assert counted.tolist() == [True, True, False, False, False, False, True, True, True]
+    assert level.tolist() == [True] * 6 + [False] * 3
+    assert compare(table, torch.ones(2), 3, slice(0, 3))[1].tolist() == [False] * 3
+
+
+def test_equal_rewards_give_no_advantage_whatever_their_mean_is_rounded_to(tmp_path):
+    equal = torch.full((1, 7), 0.45)
+    assert bool((equal != equal.mean(1)).any())
+    train = tasks(2, conversations=[1] * 7, rewards=[0.45] * 7)
+    trainer, keep = make(tmp_path, train=train, num_generations=7, per_device_train_batch_size=14)
+    trainer.train()
+    assert [each.advantage for _, each in resume.read_steps(tmp_path / "run")] == [0.0] * 14
+    assert not any(each.any() for each in keep.gradients[0].values())
 
 
 def test_a_reward_may_log_and_be_weighted(tmp_path):

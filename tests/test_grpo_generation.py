@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate.utils import DistributedType
 
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.engines.protocol import EngineFailure
@@ -45,6 +46,39 @@ def test_trl_generates_and_every_reply_ends_where_it_should(tmp_path):
                 assert len(ids) == LIMIT
     assert finishes["stop"] > 10 and finishes["length"] > 10
     assert len(keep.gradients) == 2 and all(each.isfinite().all() for each in keep.gradients[1].values())
+
+
+def test_shared_decoding_ends_replies_as_trl_does_and_repeats_itself_by_seed(tmp_path):
+    changes = {"trainer": MultiContextGRPOTrainer, "agent": Rewriter(stop=("e", "ar")), "shared_decoding": True}
+    sampled = []
+    for folder in ("first", "second"):
+        trainer, keep = make(tmp_path / folder, **changes)
+        trainer.train()
+        chat, records = trainer.policy.chat, [each for _, each in resume.read_steps(tmp_path / folder / "run")]
+        sampled.append([talk.token_ids for each in records for talk in each.conversations])
+        for call, segment in (pair for each in records for pair in replies(each)):
+            assert segment.trained and segment.logprobs is None and 1 <= len(segment.token_ids) <= LIMIT
+            assert not any(stop in chat.encoder.decode(segment.token_ids[:-1]) for stop in ("e", "ar"))
+            assert call.finish != "stop" or segment.text.endswith(("e", "ar"))
+        assert all(each.error is None for each in records)
+        assert trainer.model.training and all(each.isfinite().all() for each in keep.gradients[0].values())
+    assert sampled[0] == sampled[1]
+
+
+def test_shared_decoding_is_greedy_as_trl_is(tmp_path):
+    """The same replies by both, up to a tie of two tokens that no seed brings about here."""
+    found = []
+    for shared in (False, True):
+        trainer, _ = make(tmp_path / str(shared), trainer=MultiContextGRPOTrainer, shared_decoding=shared)
+        played = trainer._play([(task, sample) for task in tasks(2) for sample in range(2)], greedy=True)
+        found.append([talk.token_ids for each in played for talk in each.conversations])
+    assert found[0] == found[1]
+
+
+def test_shared_decoding_is_refused_where_the_model_is_in_pieces(server):
+    server.args.shared_decoding, server.accelerator.distributed_type = True, DistributedType.FSDP
+    with pytest.raises(ValueError, match="shared_decoding needs a model that each process has whole"):
+        policy_of(server)
 
 
 def test_generate_itself_stops_at_a_stop_string(tmp_path):
@@ -93,6 +127,8 @@ class Server:
 
     def __init__(self, chat):
         self.chat, self.batches = chat, []
+        self.args = SimpleNamespace(shared_decoding=False)
+        self.accelerator = SimpleNamespace(distributed_type=DistributedType.NO)
         self.use_vllm, self.eos_token_ids, self._tokenizer = True, [], tiny_tokenizer()
         self.vllm_generation = SimpleNamespace(max_completion_length=256, generation_kwargs=None, temperature=1.0)
 

@@ -26,15 +26,21 @@ CASES = {
         "num_iterations": 2,
         "tokens_per_chunk": 500,
     },
+    "2 ranks, one without signal": {"tokens_per_chunk": 300},
 }
 
 
-def uneven_tasks():
-    """The first half of a batch has many more conversations than the second; one attempt fails."""
+def uneven_tasks(silent=False):
+    """The first half of a batch has many more conversations than the second; one attempt fails.
+
+    `silent` leaves the second half without a group whose rewards differ.
+    """
     made = tasks(4)
     for number, counts in enumerate([[5, 4, 1, 3], [2, 5, 5, 3], [1, 1, 1, 1], [1, 1, 2, 1]]):
         made[number].metadata["conversations"] = counts
     made[1].metadata["fails"] = [2]
+    for each in made[2:] if silent else ():
+        each.metadata["rewards"] = [0.5] * GROUP
     return made
 
 
@@ -43,7 +49,8 @@ def worker(folder):
     torch.set_num_threads(1)
     for name, changes in CASES.items():
         iterations = changes.get("num_iterations", 1)
-        options = {"train": uneven_tasks(), "learning_rate": 3e-3, "shuffle_dataset": False, "max_steps": iterations}
+        train = uneven_tasks(silent="without signal" in name)
+        options = {"train": train, "learning_rate": 3e-3, "shuffle_dataset": False, "max_steps": iterations}
         trainer, keep = make(Path(folder) / name, processes=2, **options, **changes)
         trainer.train()
         if trainer.accelerator.is_main_process:
@@ -88,11 +95,11 @@ def everyone(mine):
     return gathered
 
 
-def launch(folder):
-    """Run `python -m tests.test_grpo_ranks folder` in two processes; their output."""
+def launch(folder, module="tests.test_grpo_ranks", **variables):
+    """Run `python -m module folder` in two processes; their output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv-backend=c10d"]
-    command += ["--rdzv-endpoint=localhost:0", "-m", "tests.test_grpo_ranks"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command += ["--rdzv-endpoint=localhost:0", "-m", module]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **variables}
     return subprocess.run(
         [*command, str(folder)], capture_output=True, text=True, timeout=300, env=environment, check=False
     )

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memsearcher.recipe import FOLDER, Model, Recipe, RecipeError, Retrieval, WarmStart, load_recipe
+from memsearcher.recipe import (
+    FOLDER,
+    AgentName,
+    Model,
+    Recipe,
+    RecipeError,
+    Retrieval,
+    Training,
+    WarmStart,
+    WebShop,
+    load_recipe,
+)
 from memsearcher.trajectory import BadMemoryPolicy, Limits
 
 
@@ -75,8 +86,11 @@ def test_overrides_reach_inside_and_the_last_one_counts(tmp_path):
         ("limits: null", "field limits: "),
         ("limits: [turns]", "field limits: "),
         ("model: {name: 3}", "field model.name: Input should be a valid string"),
-        ("model: {engine: vllm}", "field model.engine: Input should be 'transformers' or 'openai'"),
+        ("model: {engine: llama}", "field model.engine: Input should be 'transformers', 'vllm' or 'openai'"),
         ("retrieval: {kind: google}", "field retrieval.kind: "),
+        ("environment: mall", "field environment: Input should be 'search' or 'webshop'"),
+        ("webshop: {mode: fair}", "field webshop.mode: Input should be 'original' or 'strict'"),
+        ("webshop: {size: 3}", "field webshop.size: "),
         ("warmstart: {questions: {2-hop: few}}", "field warmstart.questions.2-hop: "),
         ("warmstart: {learning_rate: fast}", "field warmstart.learning_rate: "),
         ("just text", "fields were expected"),
@@ -161,6 +175,7 @@ MODELS = st.builds(
     TEXT,
     st.none() | TEXT,
     NUMBERS,
+    st.dictionaries(TEXT, NUMBERS | TEXT | st.booleans(), max_size=2),
     st.none() | TEXT,
     st.none() | TEXT,
     TEXT,
@@ -174,7 +189,30 @@ WARMSTARTS = st.builds(
     exact_turns=FLOATS,
     careless=FLOATS,
 )
-RECIPES = st.builds(Recipe, MODELS, LIMITS, TEXT, TEXT, RETRIEVALS, WARMSTARTS, NUMBERS, NUMBERS)
+TRAININGS = st.builds(
+    Training,
+    st.dictionaries(st.text(max_size=6), NUMBERS, max_size=2) | TEXT,
+    learning_rate=FLOATS,
+    average=TEXT,
+    options=st.dictionaries(TEXT, NUMBERS | TEXT | st.booleans(), max_size=2),
+)
+AGENTS = st.sampled_from(typing.get_args(AgentName))
+PROMPTS = st.none() | TEXT
+RECIPES = st.builds(
+    Recipe,
+    MODELS,
+    AGENTS,
+    LIMITS,
+    PROMPTS,
+    TEXT,
+    one_of(Recipe, "environment"),
+    RETRIEVALS,
+    st.builds(WebShop, one_of(WebShop, "mode"), NUMBERS),
+    WARMSTARTS,
+    TRAININGS,
+    NUMBERS,
+    NUMBERS,
+)
 
 
 @given(RECIPES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -91,22 +91,42 @@ def row_weights(rows: Sequence[Row], average: str, counted: Sequence[bool]) -> l
     """What a trained token of each row weighs in the loss, before the division by their sum.
 
     With m_ij trained tokens in row j of the n_i rows of trajectory i: 1 for the mean over
-    tokens, 1/m_ij over conversations, 1/(n_i m_ij) over trajectories.
+    tokens, 1/m_ij over conversations, 1/(n_i m_ij) over trajectories and in each over its
+    conversations, 1/sum_j m_ij over trajectories and in each over its tokens.
 
     Args:
-        average: `token`, `conversation` or `trajectory`.
+        average: `token`, `conversation`, `trajectory` or `trajectory_token`.
         counted: of each trajectory, whether it takes part; rows of the others and fillers weigh 0.
     """
-    rows_by_owner = Counter(row.owner for row in rows)
-    weights = []
+    rows_by_owner: Counter[int] = Counter()
+    tokens_by_owner: Counter[int] = Counter()
     for row in rows:
-        if row.owner == NOBODY or not counted[row.owner]:
-            weights.append(0.0)
-        elif average == "token":
-            weights.append(1.0)
-        else:
-            weights.append(1 / (row.trained * (rows_by_owner[row.owner] if average == "trajectory" else 1)))
-    return weights
+        rows_by_owner[row.owner] += 1
+        tokens_by_owner[row.owner] += row.trained
+    shares: dict[str, Callable[[Row], float]] = {
+        "token": lambda row: 1.0,
+        "conversation": lambda row: 1 / row.trained,
+        "trajectory": lambda row: 1 / (rows_by_owner[row.owner] * row.trained),
+        "trajectory_token": lambda row: 1 / tokens_by_owner[row.owner],
+    }
+    share = shares[average]
+    return [share(row) if row.owner != NOBODY and counted[row.owner] else 0.0 for row in rows]
+
+
+def plan_evenly(
+    lengths: Sequence[int], idle: Sequence[bool], tokens: int, most: Callable[[int], int]
+) -> list[list[int]]:
+    """Rows in chunks (see `plan_chunks`), equally many on every process and at least one.
+
+    Args:
+        idle: rows that may be left out; the shortest of them make up for chunks that are missing.
+        most: gives the largest of a number over all processes.
+    """
+    busy = [row for row, rests in enumerate(idle) if not rests]
+    spare = sorted(set(range(len(lengths))).difference(busy), key=lambda row: lengths[row])
+    chunks = [[busy[place] for place in chunk] for chunk in plan_chunks([lengths[row] for row in busy], tokens)]
+    count = most(max(1, len(chunks)))
+    return split_chunks(chunks + [[row] for row in spare[: max(0, count - len(busy))]], count)
 
 
 def plan_chunks(lengths: Sequence[int], tokens: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""The settings of a training run: TRL's `GRPOConfig`, three fields of ours, and what is refused."""
+"""The settings of a training run: TRL's `GRPOConfig`, fields of ours, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 from transformers.trainer_utils import SaveStrategy
 from trl import GRPOConfig
 
-AVERAGES = ("token", "conversation", "trajectory")
+AVERAGES = ("token", "conversation", "trajectory", "trajectory_token")
 PAPER_BATCH = 256 * 5
 """Trajectories of one step in the paper: 256 questions, five attempts at each."""
 
@@ -50,10 +50,16 @@ class MultiContextGRPOConfig(GRPOConfig):
         average: what the loss is a mean over, with m_ij trained tokens in conversation j of
             the n_i conversations of trajectory i. `token` (the paper): every token counts
             the same. `conversation`: every conversation does, a token 1/m_ij. `trajectory`:
-            every trajectory does, and in it every conversation, a token 1/(n_i m_ij). The
+            every trajectory does, and in it every conversation, a token 1/(n_i m_ij).
+            `trajectory_token`: every trajectory does, and in it every token, 1/sum_j m_ij. The
             first two weigh long trajectories more, so a group's advantages no longer cancel.
         tokens_per_chunk: tokens of one forward and backward pass, padding included; a single
             longer conversation runs alone.
+        shared_decoding: sample with the loop of `TransformersEngine` instead of TRL's `generate`;
+            it computes what contexts have in common once, which saves a CPU most of the prefill.
+        skip_without_advantage: leave rows out of the update that add nothing to it: those of
+            groups whose rewards are all the same, where beta is 0. Entropy and clip ratios are
+            then means over the rest.
         max_skipped_steps: so many steps in a row with a loss or gradient that is not finite
             end the run; each is skipped.
         log_trajectories: write every trajectory, all conversations of it, to
@@ -65,8 +71,10 @@ class MultiContextGRPOConfig(GRPOConfig):
     """
 
     num_generations_eval: int | None = 1
-    average: str = field(default="token", metadata={"help": "Mean over: token, conversation or trajectory."})
+    average: str = field(default="token", metadata={"help": f"Mean over: {', '.join(AVERAGES)}."})
     tokens_per_chunk: int = field(default=16_384, metadata={"help": "Tokens of one forward pass, padding included."})
+    shared_decoding: bool = field(default=False, metadata={"help": "Compute what contexts share once."})
+    skip_without_advantage: bool = field(default=True, metadata={"help": "Leave out rows that add nothing."})
     max_skipped_steps: int = field(default=5, metadata={"help": "Skipped steps in a row after which a run ends."})
     log_trajectories: bool = field(default=True, metadata={"help": "Write all trajectories to output_dir."})
 
@@ -85,6 +93,12 @@ class MultiContextGRPOConfig(GRPOConfig):
         for name, (wanted, reason) in _WANTED.items():
             if getattr(self, name) != wanted:
                 raise ValueError(f"{name} must be {wanted!r}, not {getattr(self, name)!r}: {reason}")
+        if self.shared_decoding and (
+            self.use_vllm or self.min_p or self.repetition_penalty != 1 or self.generation_kwargs
+        ):
+            raise ValueError(
+                "shared_decoding knows temperature, top_p and top_k, and goes with transformers, not with vLLM"
+            )
         if self.scale_rewards not in ("group", "batch", "none"):
             raise ValueError(f"scale_rewards must be group, batch or none, not {self.scale_rewards!r}")
         if self.steps_per_generation != self.gradient_accumulation_steps:

@@ -5,6 +5,9 @@ them waits for the model: server mode and sharded models take a call for a colle
 and would otherwise mispair prompts and replies, or wait forever. One call has one token
 limit and one set of stop strings. What a backend returns is read token by token and cut
 behind the token that completes the first stop string, so no later token is ever trained.
+
+With `shared_decoding`, the loop of `TransformersEngine` takes the place of TRL's `generate`:
+what contexts have in common is computed once, and replies that have ended leave the batch.
 """
 
 from __future__ import annotations
@@ -18,16 +21,19 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import DistributedType, gather_object
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
 from memsearcher.agents.protocol import Act, Agent, Generate, Reply
 from memsearcher.engines.chat import ChatFormat, ChatFormatError, EncodingError
-from memsearcher.engines.decoding import Row
-from memsearcher.engines.protocol import EngineFailure, Request
+from memsearcher.engines.protocol import EngineFailure, Request, Sampling
+from memsearcher.engines.row import Row
+from memsearcher.engines.transformers import TransformersEngine
 from memsearcher.environments.protocol import Environment
 from memsearcher.rollout import Episode, act_pending
 from memsearcher.trajectory import Conversation, Task
+
+SHARDING = (DistributedType.DEEPSPEED, DistributedType.FSDP)
 
 
 class Kind(NamedTuple):
@@ -55,6 +61,10 @@ class Policy:
     """
 
     def __init__(self, trainer: Any, chat: ChatFormat, longest: int) -> None:
+        if trainer.args.shared_decoding and trainer.accelerator.distributed_type in SHARDING:
+            raise ValueError(
+                "shared_decoding needs a model that each process has whole; leave it out with DeepSpeed or FSDP"
+            )
         self.trainer = trainer
         self.chat = replace(chat, end_ids=chat.end_ids | frozenset(trainer.eos_token_ids))
         self.longest = longest
@@ -124,6 +134,11 @@ class Policy:
     def _answer(self, waiting: Sequence[Episode], kind: Kind, count: int, greedy: bool, clock: Clock) -> None:
         """One call of the backend for `count` prompts, those of no episode included."""
         started = time.perf_counter()
+        if self.trainer.args.shared_decoding:
+            for episode, reply in zip(waiting, self._decode(waiting, kind, greedy), strict=True):
+                episode.send(reply)
+            clock.generate += time.perf_counter() - started
+            return
         contexts = [_context(episode) for episode in waiting]
         dummies = [[self.trainer._tokenizer.pad_token_id]] * (count - len(contexts))
         with call_settings(self.trainer, self.chat, kind, greedy):
@@ -131,6 +146,22 @@ class Policy:
         for number, episode in enumerate(waiting):
             episode.send(self._read(episode, ids[number], None if logprobs is None else logprobs[number]))
         clock.generate += time.perf_counter() - started
+
+    def _decode(self, waiting: Sequence[Episode], kind: Kind, greedy: bool) -> list[Reply | EngineFailure]:
+        """Replies by the engine's own loop, drawn by seeds from this process's random numbers."""
+        trainer = self.trainer
+        model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+        engine = TransformersEngine(model, trainer._tokenizer, chat=self.chat)
+        sampling = Sampling() if greedy else Sampling(trainer.temperature, trainer.top_p, trainer.top_k)
+        seeds = torch.randint(1 << 62, (len(waiting),)).tolist()
+        requests = [
+            Request(episode.pending.talk, kind.limit, kind.stop, seed)
+            for episode, seed in zip(waiting, seeds, strict=True)
+            if isinstance(episode.pending, Generate)
+        ]
+        # Without log-probabilities, as TRL gives none for transformers.
+        replies = engine.generate(requests, sampling)
+        return [replace(reply, logprobs=None) if isinstance(reply, Reply) else reply for reply in replies]
 
     def _read(self, episode: Episode, ids: list[int], logprobs: list[float | None] | None) -> Reply | EngineFailure:
         """A reply of at most the wanted tokens, cut behind its first stop string or end token."""

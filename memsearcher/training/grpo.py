@@ -14,10 +14,10 @@ The method
         L = - 1/W  sum_ij w_ij  sum_t [ min(r A_i, clip(r, 1 - e, 1 + e) A_i) - beta (exp(k) - k - 1) ]
 
     where W = sum_ij w_ij m_ij is taken over all m_ij sampled tokens of the batch, of all
-    processes, and w_ij is 1, 1/m_ij or 1/(n_i m_ij) for a mean over tokens, conversations or
-    trajectories (`average`). Tokens of prompts, observations and templates are context and
-    nothing else. L does not depend on the order of conversations, on the chunks they are
-    run in, or on the process they are on.
+    processes, and w_ij is 1, 1/m_ij, 1/(n_i m_ij) or 1/sum_j m_ij for a mean over tokens,
+    conversations, trajectories, or trajectories and in each over tokens (`average`). Tokens of
+    prompts, observations and templates are context and nothing else. L does not depend on the
+    order of conversations, on the chunks they are run in, or on the process they are on.
 
 How it sits on TRL
     TRL's `GRPOTrainer` wants one completion a prompt. But of all that it handles, only
@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType, gather, gather_object
+from accelerate.utils import DistributedType, gather, gather_object, is_peft_model
 from datasets import Dataset
 from torch import Tensor
 from trl import GRPOTrainer
@@ -53,12 +53,12 @@ from memsearcher.engines.encoding import without_surrogates
 from memsearcher.environments.protocol import Environment
 from memsearcher.rollout import Episode
 from memsearcher.training import resume
-from memsearcher.training.batching import Packed, filler, padded, plan_chunks, row_weights, rows_of, split_chunks, take
+from memsearcher.training.batching import Packed, filler, padded, plan_evenly, row_weights, rows_of, take
 from memsearcher.training.config import MultiContextGRPOConfig, differences
 from memsearcher.training.generation import Clock, Policy
 from memsearcher.training.guard import FiniteGuard
-from memsearcher.training.metrics import Alone, ChunkMetrics, measure, summarize
-from memsearcher.training.rewards import Reward, as_functions, check_tasks, reward_table
+from memsearcher.training.metrics import Alone, ChunkMetrics, measure, summarize, transcript
+from memsearcher.training.rewards import Reward, as_functions, check_tasks, compare, reward_table
 from memsearcher.trajectory import Task, Trajectory
 
 
@@ -167,7 +167,7 @@ class MultiContextGRPOTrainer(GRPOTrainer):
             [row.prompt_ids for row in rows],
             [row.completion_ids for row in rows],
             [row.mask for row in rows],
-            [_transcript(each) for each in trajectories],
+            [transcript(each) for each in trajectories],
             None if None in logprobs else logprobs,
             {},
             None,
@@ -177,9 +177,9 @@ class MultiContextGRPOTrainer(GRPOTrainer):
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         """Rewards of every process's trajectories `[B G, functions]`, NaN where there is none."""
         table: Tensor = gather(self._reward(self._batch))
-        judged = ~table.isnan().all(1).view(-1, self.num_generations)
-        counted = (judged & (judged.sum(1, keepdim=True) >= 2)).flatten()
-        self._counted = counted[self._local(len(prompts))]
+        self._counted, self._level = compare(
+            table, self.reward_weights, self.num_generations, self._local(len(prompts))
+        )
         return table
 
     def _reward(self, trajectories: Sequence[Trajectory]) -> Tensor:
@@ -199,7 +199,7 @@ class MultiContextGRPOTrainer(GRPOTrainer):
             (self.tasks[each["task"]], place % self.num_generations) for place, each in enumerate(inputs, first)
         ]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        advantages = output["advantages"]
+        advantages = output["advantages"].masked_fill(self._level, 0.0)
         owners = torch.tensor([row.owner for row in self._rows], device=advantages.device)
         weights = torch.tensor(row_weights(self._rows, self.args.average, self._counted.tolist())).to(advantages)
         # The extra advantage is the fillers': their owner is -1.
@@ -232,10 +232,10 @@ class MultiContextGRPOTrainer(GRPOTrainer):
 
     # --- the loss
 
-    def _plan(self, lengths: Tensor) -> list[list[int]]:
+    def _plan(self, lengths: Tensor, idle: Tensor | None = None) -> list[list[int]]:
         """Rows in chunks; equally many on every process, since a sharded model runs them together."""
-        chunks = plan_chunks(lengths.tolist(), self.args.tokens_per_chunk)
-        return split_chunks(chunks, self._most(len(chunks)))
+        resting = [False] * len(lengths) if idle is None else idle.tolist()
+        return plan_evenly(lengths.tolist(), resting, self.args.tokens_per_chunk, self._most)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -272,7 +272,11 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         """The loss of all rows; all chunks but the last are backpropagated here, the last one by the caller."""
         started = time.perf_counter()
         logged, chunk_metrics = self._metrics["train"], ChunkMetrics()
-        chunks = self._plan(inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1))
+        lengths = inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1)
+        idle = None
+        if self.args.skip_without_advantage and not self.beta:
+            idle = (inputs["advantages"] == 0) | (inputs["tool_mask"].sum(1) == 0)
+        chunks = self._plan(lengths, idle)
         loss = total = torch.zeros((), device=self.accelerator.device)
         for number, chunk in enumerate(chunks, 1):
             part = take(inputs, chunk)
@@ -339,7 +343,7 @@ class MultiContextGRPOTrainer(GRPOTrainer):
             folder, process = Path(self.args.output_dir), self.accelerator.process_index
             resume.write_step(folder, metric_key_prefix, self.state.global_step, process, trajectories)
         facts = [{**measure(each), "reward": each.reward} for each in trajectories]
-        numbers = summarize([_known(each) for each in gather_object(facts)], self._events)
+        numbers = summarize(gather_object(facts), self._events)
         metrics = {
             f"{metric_key_prefix}_{name.removeprefix('trajectories/')}": value for name, value in numbers.items()
         }
@@ -360,6 +364,12 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         tasks = json.dumps([[each.id, each.question] for each in self.tasks])
         about = {"agent": self.agent.name, "limits": str(asdict(self.agent.limits)), **self.agent.fingerprint}
         return {**self.args.shared(), **about, "train_dataset": sha256(tasks.encode()).hexdigest()}
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        # Beside another adapter, as TRL's reference is one, the Trainer forgets the one that is trained.
+        if is_peft_model(self.model) and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            self.model.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         self.sampler = super()._get_train_sampler(dataset)
@@ -382,12 +392,3 @@ def _dataset(tasks: Sequence[Task]) -> Any:
     """What TRL's sampler draws from: questions for its tables, and the places of the tasks."""
     rows = [{"prompt": without_surrogates(task.question), "task": place} for place, task in enumerate(tasks)]
     return Dataset.from_list(rows) if rows else None
-
-
-def _transcript(trajectory: Trajectory) -> str:
-    """All that the model wrote, for TRL's table of completions."""
-    return "\n".join(each.text for talk in trajectory.conversations for each in talk.segments if each.part == "reply")
-
-
-def _known(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if value is not None}

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.logging import get_logger
+from accelerate.utils import DistributedType
 from torch import Tensor
 from transformers import TrainerCallback
 
@@ -27,8 +28,15 @@ class FiniteGuard(TrainerCallback):
         self._bad = False
 
     def saw(self, loss: Tensor) -> None:
-        """Take note of a loss of the coming step."""
+        """Take note of a loss of the coming step.
+
+        Raises:
+            FloatingPointError: it is not finite, and with DeepSpeed nothing can be skipped: accelerate has it
+                take the step together with the backward pass.
+        """
         self._bad |= not bool(torch.isfinite(loss))
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED and self._anyone(self._bad):
+            raise FloatingPointError("the loss is not finite; go on from a checkpoint with a lower learning_rate")
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **rest: Any) -> None:
         """Drop the gradients if anything of the step is not finite.
@@ -40,8 +48,7 @@ class FiniteGuard(TrainerCallback):
         bad = self._bad or not all(bool(torch.isfinite(each).all()) for each in gradients)
         self._bad = False
         # A process that shards the model sees only its own part.
-        flags = self.accelerator.gather(torch.tensor([float(bad)], device=self.accelerator.device))
-        if not bool(flags.any()):
+        if not self._anyone(bad):
             self.skipped = 0
             return
         # Optimizers pass over parameters without a gradient; zeros would still move them by momentum and decay.
@@ -54,3 +61,7 @@ class FiniteGuard(TrainerCallback):
                 f"{message}, and so were the {self.skipped - 1} before it; go on from an earlier checkpoint with a "
                 "lower learning_rate or in float32"
             )
+
+    def _anyone(self, bad: bool) -> bool:
+        """Whether it is so on any process."""
+        return bool(self.accelerator.gather(torch.tensor([float(bad)], device=self.accelerator.device)).any())

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memsearcher.scoring import MALFORMED, score_trajectory
+from memsearcher.scoring import MALFORMED, has_goal, score_outcome, score_trajectory
 from memsearcher.trajectory import Trajectory
 
 
@@ -20,10 +20,13 @@ def measure(trajectory: Trajectory) -> dict[str, Any]:
     if trajectory.error is not None:
         return {"failed": 1.0}
     scores = score_trajectory(trajectory) if trajectory.task.golds else None
+    outcome = score_outcome(trajectory) if has_goal(trajectory.task) else None
     memories = [call.sampled_tokens or 0 for call in trajectory.calls if call.purpose == "remember"]
     facts = {
         "em": scores and scores.em,
         "f1": scores and scores.f1,
+        "outcome": outcome,
+        "success": None if outcome is None else float(outcome == 1),
         "answered": float(trajectory.answer is not None),
         "turns": float(len(trajectory.turns)),
         "conversations": float(len(trajectory.conversations)),
@@ -33,7 +36,12 @@ def measure(trajectory: Trajectory) -> dict[str, Any]:
         "memory_tokens": sum(memories) / len(memories) if memories else None,
     }
     events = {event.name for _, event in trajectory.events}
-    return {"failed": 0.0, **{name: value for name, value in facts.items() if value is not None}, "events": events}
+    return {"failed": 0.0, **facts, "events": events}
+
+
+def transcript(trajectory: Trajectory) -> str:
+    """All that the model wrote, for TRL's table of completions."""
+    return "\n".join(each.text for talk in trajectory.conversations for each in talk.segments if each.trained)
 
 
 def summarize(measured: Sequence[dict[str, Any]], known_events: set[str]) -> dict[str, float]:
@@ -46,7 +54,7 @@ def summarize(measured: Sequence[dict[str, Any]], known_events: set[str]) -> dic
     values: dict[str, list[float]] = defaultdict(list)
     for facts in measured:
         for name, value in facts.items():
-            if name != "events":
+            if name != "events" and value is not None:
                 values[name].append(value)
     whole = [facts["events"] for facts in measured if not facts["failed"]]
     known_events |= MALFORMED.union(*whole)

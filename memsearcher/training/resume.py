@@ -62,7 +62,7 @@ def last_checkpoint(output_dir: Path) -> Path | None:
 
 
 class StartingPoint(TrainerCallback):
-    """Brings a trainer to where its run stands: step count, sampler, trajectories on disk."""
+    """Brings a trainer to where its run stands: step count, sampler, events seen, trajectories on disk."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
@@ -73,6 +73,9 @@ class StartingPoint(TrainerCallback):
         sampler = self.trainer.sampler
         for _ in range(int(state.epoch or 0) if sampler.shuffle else 0):
             torch.randperm(sampler.num_samples, generator=sampler.generator)
+        # An event that was seen has a rate from then on, also where it is 0.
+        logged = {name for row in state.log_history for name in row}
+        self.trainer._events |= {name.partition("events/")[2] for name in logged if "events/" in name}
         if self.trainer.accelerator.is_main_process:
             forget_after(Path(args.output_dir), state.global_step)
         self.trainer.accelerator.wait_for_everyone()

@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from memsearcher.scoring import REWARDS, check_golds
-from memsearcher.scoring import reward as score_by_name
+from memsearcher import scoring
+from memsearcher.objective_scoring import objectives_of, score_objectives
+from memsearcher.scoring import check_golds, has_goal
 from memsearcher.trajectory import Task, Trajectory
 
 Reward = Callable[..., Sequence[float | None]]
 """`reward(trajectories, trainer_state=…, log_metric=…)` gives one number a trajectory, or None
 for one that it cannot judge. It never sees a failed trajectory."""
+
+
+def reward_objectives(trajectory: Trajectory) -> float | None:
+    """MEM1's reward of a task of several questions: the exact matches by position, from 0 to their number.
+
+    At a wrong number of answers it is 0. None for a trajectory that failed.
+
+    Raises:
+        ValueError: see `score_objectives`.
+    """
+    scores = score_objectives(trajectory)
+    return None if scores is None else scores.total("em", strict=True)
+
+
+_NAMED: dict[str, Callable[[Trajectory], float | None]] = {
+    **{name: partial(scoring.reward, name) for name in scoring.REWARDS},
+    "objectives": reward_objectives,
+}
+REWARDS: tuple[str, ...] = tuple(_NAMED)
+"""Those of `scoring`, and `objectives` (see `reward_objectives`)."""
 
 
 def as_functions(reward: str | Reward | Sequence[str | Reward]) -> list[Reward]:
@@ -47,18 +69,45 @@ def reward_table(functions: Sequence[Reward], trajectories: Sequence[Trajectory]
     return table
 
 
+def compare(table: Tensor, weights: Tensor, group: int, mine: slice) -> tuple[Tensor, Tensor]:
+    """Of each trajectory, whether it takes part in the update, and whether its group's rewards are all the same.
+
+    A trajectory takes part if it was judged, and another of its group was. The mean of equal
+    rewards may miss them by a rounding error in float32, which the division by a deviation of
+    almost 0 would turn into an advantage, and Adam into a step: there the advantage is 0.
+
+    Args:
+        table: rewards of all processes `[trajectories, functions]`, NaN where there is none.
+        weights: of the functions.
+        group: trajectories of a group, which follow each other.
+        mine: the part of the trajectories that is wanted.
+    """
+    totals = (table * weights.to(table)).nansum(1).masked_fill(table.isnan().all(1), math.nan).view(-1, group)
+    judged = ~totals.isnan()
+    counted = judged & (judged.sum(1, keepdim=True) >= 2)
+    level = totals.nan_to_num(nan=-math.inf).amax(1) == totals.nan_to_num(nan=math.inf).amin(1)
+    return counted.flatten()[mine], level.repeat_interleave(group)[mine]
+
+
 def check_tasks(tasks: Sequence[Task], reward: str | Reward | Sequence[str | Reward]) -> None:
     """Refuse tasks that cannot be played, or not be judged where a reward goes by name.
 
     Raises:
-        ValueError: an empty question, or golds that nothing can be compared with; names the task.
+        ValueError: an empty question, golds that nothing can be compared with, no goal where the reward is the
+            `outcome`, no questions where it is that of `objectives`; names the task.
     """
-    by_name = isinstance(reward, str) or (not callable(reward) and any(isinstance(each, str) for each in reward))
+    listed = [reward] if isinstance(reward, str) or callable(reward) else reward
+    names = {each for each in listed if isinstance(each, str)}
     for task in tasks:
+        parts = objectives_of(task) if "objectives" in names else []
         try:
             if not task.question.strip():
                 raise ValueError("the question is empty")
-            if by_name:
+            if "outcome" in names and not has_goal(task):
+                raise ValueError("the reward outcome is for goals of an environment with an end, as the web shop")
+            for part in parts:
+                check_golds(part.golds)
+            if names - {"outcome", "objectives"}:
                 check_golds(task.golds)
         except ValueError as error:
             raise ValueError(f"task {task.id!r}: {error}") from None
@@ -69,7 +118,7 @@ def _by_name(name: str) -> Reward:
         raise ValueError(f"unknown reward {name!r}; there are: {', '.join(REWARDS)}")
 
     def rule(trajectories: Sequence[Trajectory], **context: Any) -> list[float | None]:
-        return [score_by_name(name, each) for each in trajectories]
+        return [_NAMED[name](each) for each in trajectories]
 
     rule.__name__ = name
     return rule

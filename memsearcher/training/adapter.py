@@ -1,0 +1,56 @@
+"""LoRA adapters: the one that training starts from, and the one that it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+
+from memsearcher import jsonl
+from memsearcher.engines.models import SMOLLM2, with_adapter
+
+# What the built-in weights are called upstream.
+BASE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+CARD = "agent.json"
+
+
+def adapted(model: Any, start: Path | None, rank: int, alpha: int) -> Any:
+    """The model with the adapter in `start` to train further, or with a fresh one on all linear layers of its blocks.
+
+    Raises:
+        ModelError: `start` holds no adapter, or one that does not fit.
+    """
+    if start is None:
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        return get_peft_model(model, config)
+    changed = with_adapter(model, start, trainable=True)
+    # Under its upstream name, peft would ask the hub for the base's vocabulary at every checkpoint.
+    changed.peft_config["default"].base_model_name_or_path = model.name_or_path
+    return changed
+
+
+def save_adapter(
+    model: Any, folder: Path, base: str, weights: dict[str, Any] | None = None, dtype: torch.dtype | None = None
+) -> None:
+    """Save the trained adapter as safetensors, bound to the name of its base model.
+
+    Args:
+        base: as a recipe names it.
+        weights: the model's whole state where its own is in pieces on several processes.
+        dtype: what the weights are rounded to; None leaves them as they were trained.
+    """
+    model.peft_config["default"].base_model_name_or_path = BASE_MODEL if base in SMOLLM2 else base
+    state = {name: each.to(dtype=dtype) for name, each in (weights or model.state_dict()).items() if "lora_" in name}
+    # Left to itself, peft asks the hub for the base's vocabulary; embeddings are not trained here.
+    model.save_pretrained(folder, state_dict=state, save_embedding_layers=False, selected_adapters=["default"])
+
+
+def write_card(
+    folder: Path, recipe: dict[str, Any], agent: dict[str, str], environment: dict[str, str], **facts: Any
+) -> None:
+    """Write `agent.json`, which binds weights to the recipe, prompts, limits and environment they were trained with."""
+    card = {"recipe": recipe, "agent": agent, "environment": environment, **facts}
+    jsonl.replace(folder / CARD, json.dumps(card, indent=2).encode())
