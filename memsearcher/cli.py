@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,26 +16,45 @@ from rich.markup import escape
 from rich.table import Table
 
 from memsearcher import doctor as health
-from memsearcher.assemble import index_paths, make_agent, make_engine, make_environment
-from memsearcher.commands.common import Overrides, RecipeName, one_clear_error, out, progress_bar
+from memsearcher.assemble import make_agent, make_engine, make_environment, make_tasks
+from memsearcher.commands.common import (
+    Dependent,
+    Objectives,
+    Overrides,
+    RecipeName,
+    Shuffle,
+    one_clear_error,
+    out,
+    progress_bar,
+)
+from memsearcher.commands.evaluate import evaluate
+from memsearcher.commands.figures import figures
+from memsearcher.commands.index import index_app
+from memsearcher.commands.inspect import inspect
+from memsearcher.commands.serve import serve
+from memsearcher.commands.train import train
+from memsearcher.commands.webshop import webshop
 from memsearcher.console import show, summary
 from memsearcher.engines.models import load_model
 from memsearcher.engines.protocol import Engine, Sampling
 from memsearcher.environments.protocol import Environment
 from memsearcher.recipe import Recipe, load_recipe
-from memsearcher.retrieval.build import build_retriever, index_info
 from memsearcher.rollout import rollout as run_rollout
 from memsearcher.runs import Run
-from memsearcher.scoring import check_golds
 from memsearcher.tasks import factbook
-from memsearcher.tasks.files import read_tasks
+from memsearcher.tasks.choose import HELP as TASKS
 from memsearcher.trajectory import Task, Trajectory
 
 app = typer.Typer(
     help="A workbench for search agents that manage their memory.", no_args_is_help=True, pretty_exceptions_enable=False
 )
-index_app = typer.Typer(help="Build an index, or look at one.", no_args_is_help=True)
 app.add_typer(index_app, name="index")
+app.command()(serve)
+app.command()(train)
+app.command()(evaluate)
+app.command()(webshop)
+app.command()(inspect)
+app.command()(figures)
 
 SHOWN = 3
 DEMO_SEED = 7
@@ -61,6 +79,7 @@ def doctor(recipe: RecipeName = "pocket", overrides: Overrides = None) -> None:
 def ask(
     question: str,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record instead.")] = False,
+    retriever: Annotated[str | None, typer.Option(help="Search through the server at this URL.")] = None,
     recipe: RecipeName = "pocket",
     overrides: Overrides = None,
 ) -> None:
@@ -68,7 +87,10 @@ def ask(
     with one_clear_error():
         if not question.strip():
             raise ValueError("the question is empty")
-        settings = load_recipe(recipe, overrides or ())
+        remote = [f"retrieval.url={retriever}", "retrieval.kind=http"] if retriever else []
+        settings = load_recipe(recipe, [*(overrides or ()), *remote])
+        if settings.environment != "search":
+            raise ValueError(f"{recipe}: only a search can be asked; play goals with rollout --tasks webshop-test")
         engine, environment = make_engine(settings.model), make_environment(settings)
         (trajectory,) = run_rollout(make_agent(settings), environment, engine, [(Task("ask", question), 0)])
         if as_json:
@@ -81,10 +103,13 @@ def ask(
 
 @app.command()
 def rollout(
-    tasks: Annotated[str, typer.Option(help="factbook-train, factbook-dev, factbook-test, or a JSONL file.")],
+    tasks: Annotated[str, typer.Option(help=TASKS)],
     folder: Annotated[Path, typer.Option("--out", help="The run folder.")],
     n: Annotated[int | None, typer.Option(min=1, help="Draw so many questions by the recipe's seed.")] = None,
     hops: Annotated[int | None, typer.Option(min=1, help="Only chain questions of so many hops.")] = None,
+    objectives: Objectives = None,
+    shuffle: Shuffle = False,
+    dependent: Dependent = False,
     samples: Annotated[int, typer.Option(min=1, help="Attempts at each question.")] = 1,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
     recipe: RecipeName = "pocket",
@@ -93,40 +118,18 @@ def rollout(
     """Play many questions into a run folder; the same command goes on after a stop."""
     with one_clear_error():
         settings = load_recipe(recipe, overrides or ())
-        chosen = choose_tasks(tasks, n, hops, settings.seed)
+        chosen = make_tasks(settings, tasks, n, hops, objectives=objectives, shuffle=shuffle, dependent=dependent)
         if not chosen:
             raise ValueError(f"{tasks}: no questions" + (f" of {hops} hops" if hops else ""))
         about = {"tasks": tasks, "n": n, "hops": hops, "samples": samples, "temperature": temperature}
+        if objectives:
+            about |= {"objectives": objectives, "shuffle": shuffle, "dependent": dependent}
         run = Run.open(folder, settings, about)
         waiting = run.missing(chosen, samples)
         if waiting:
             engine, environment = make_engine(settings.model), make_environment(settings)
             play(run, settings, engine, environment, waiting, temperature)
         report(run, f"{tasks}, greedy" if temperature == 0 else f"{tasks}, temperature {temperature}")
-
-
-def choose_tasks(tasks: str, n: int | None, hops: int | None, seed: int) -> list[Task]:
-    """Tasks by name or file.
-
-    Raises:
-        ValueError: no such tasks, or golds that no answer could be scored by; better now than after the run.
-    """
-    for split in ("train", "dev", "test"):
-        if tasks == f"factbook-{split}":
-            return factbook.load(split, shape="chain" if hops else None, hops=hops, n=n, seed=seed)
-    if hops:
-        raise ValueError("--hops goes with the built-in questions only")
-    path = Path(tasks)
-    if not path.is_file():
-        raise ValueError(f"{tasks}: no such file; built-in are factbook-train, factbook-dev and factbook-test")
-    chosen = list(islice(read_tasks(path), n))
-    for task in chosen:
-        if task.golds:
-            try:
-                check_golds(task.golds)
-            except ValueError as error:
-                raise ValueError(f"{tasks}: task {task.id}: {error}") from None
-    return chosen
 
 
 def play(
@@ -157,24 +160,6 @@ def report(run: Run, title: str) -> list[dict[str, Any]]:
     out.print(summary(rows, title))
     out.print(f"run folder: {run.folder}", soft_wrap=True)
     return rows
-
-
-@index_app.command("build")
-def index_build(recipe: RecipeName = "pocket", overrides: Overrides = None, rebuild: bool = False) -> None:
-    """Encode a corpus and save its index; a build that was stopped goes on where it was."""
-    with one_clear_error():
-        retrieval = load_recipe(recipe, overrides or ()).retrieval
-        corpus, folder = index_paths(retrieval)
-        build_retriever(corpus, folder, "dense", retrieval.encoder, rebuild)
-        out.print_json(data=index_info(folder))
-
-
-@index_app.command("info")
-def index_show(recipe: RecipeName = "pocket", overrides: Overrides = None) -> None:
-    """What the index is: encoder, dimension, count, corpus; its file is checked."""
-    with one_clear_error():
-        _, folder = index_paths(load_recipe(recipe, overrides or ()).retrieval)
-        out.print_json(data={"folder": str(folder), **index_info(folder)})
 
 
 @app.command()

