@@ -194,7 +194,7 @@ TRAININGS = st.builds(
     st.dictionaries(st.text(max_size=6), NUMBERS, max_size=2) | TEXT,
     learning_rate=FLOATS,
     average=TEXT,
-    options=st.dictionaries(TEXT, NUMBERS | TEXT | st.booleans(), max_size=2),
+    options=st.dictionaries(st.text(max_size=6), NUMBERS | TEXT | st.booleans(), max_size=2),
 )
 AGENTS = st.sampled_from(typing.get_args(AgentName))
 PROMPTS = st.none() | TEXT

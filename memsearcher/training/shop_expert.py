@@ -3,8 +3,8 @@
 What it does is the business of `shoppers.scripted`, which knows the product. What it writes down is
 on the page that the model is shown: where it is, what fits, what is chosen and what is still to
 choose. Each action follows from that and from the instruction, so that a model can learn it, but for
-one: of the products found, the shopper goes straight to the one the goal was made from, and titles
-do not always tell it from its relatives.
+two. Of the products found, the shopper goes straight to the one the goal was made from, and titles
+do not always tell it from its relatives. Where it is not found, the shopper searches for its title.
 """
 
 from __future__ import annotations
