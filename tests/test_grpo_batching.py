@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.modeling_outputs import BaseModelOutput
 
 from memsearcher.training.batching import (
     NOBODY,
@@ -91,10 +92,21 @@ def test_rows_cannot_be_split_finer_than_one_by_one():
         split_chunks([[0, 1]], 3)
 
 
+class Gives(torch.nn.Module):
+    """A backbone whose hidden states are known."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        self.hidden = hidden
+
+    def forward(self):
+        return BaseModelOutput(last_hidden_state=self.hidden)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=6), st.integers(0, 99))
 def test_packing_finds_every_token_again(sizes, seed):
-    """A model that gives each position its own token back, shifted, must give each completion its ids."""
+    """A model that gives each place the token behind it must give each completion its ids."""
     draw = random.Random(seed)
     prompt, width = max(p for p, _ in sizes) + draw.randint(0, 3), max(c for _, c in sizes) + draw.randint(0, 3)
     ids, mask = torch.zeros(len(sizes), prompt + width, dtype=torch.long), torch.zeros(len(sizes), prompt + width)
@@ -107,10 +119,16 @@ def test_packing_finds_every_token_again(sizes, seed):
     assert packed.ids.shape[1] == max(p + c for p, c in sizes)
     for row, (p, c) in enumerate(sizes):
         assert packed.ids[row, : p + c].tolist() == ids[row, prompt - p : prompt + c].tolist()
-        wanted = torch.where(trained[row], ids[row, prompt:], -100).tolist()
-        assert packed.labels[row, p : p + c].tolist() == wanted[:c]
-        assert set(packed.labels[row, :p].tolist()) == {-100}
-    given_back = packed.unpack(packed.ids[:, 1:].float(), trained)
+        wanted = ids[row, prompt:][trained[row]].tolist()
+        assert [label for label in packed.labels[row].tolist() if label != -100] == wanted
+    assert packed.labels.shape[1] == max(1, int(trained.sum(1).max())) + 1
+    behind = torch.nn.functional.pad(packed.ids[:, 1:], (0, 1)).float()[..., None]
+    backbone = Gives(behind)
+    with packed.scored(backbone):
+        hidden = backbone().last_hidden_state[:, :-1, 0]
+    assert torch.equal(backbone().last_hidden_state, behind)
+    assert torch.equal(hidden[packed.labels[:, 1:] != -100].long(), packed.labels[packed.labels != -100])
+    given_back = packed.unpack(hidden, trained)
     assert torch.equal(given_back, torch.where(trained, ids[:, prompt:], 0).float())
 
 

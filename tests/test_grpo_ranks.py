@@ -95,13 +95,13 @@ def everyone(mine):
     return gathered
 
 
-def launch(folder, module="tests.test_grpo_ranks", **variables):
-    """Run `python -m module folder` in two processes; their output."""
+def launch(first, module="tests.test_grpo_ranks", *arguments, **variables):
+    """Run `python -m module first arguments` in two processes; their output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv-backend=c10d"]
     command += ["--rdzv-endpoint=localhost:0", "-m", module]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **variables}
     return subprocess.run(
-        [*command, str(folder)], capture_output=True, text=True, timeout=300, env=environment, check=False
+        [*command, str(first), *arguments], capture_output=True, text=True, timeout=300, env=environment, check=False
     )
 
 

@@ -20,13 +20,14 @@ from typer.testing import CliRunner
 from memsearcher import cli
 from memsearcher.commands import common
 from memsearcher.engines.models import load_model
-from memsearcher.recipe import Recipe, Training, load_recipe
+from memsearcher.recipe import Recipe, RecipeError, Training, load_recipe
 from memsearcher.training import resume
 from memsearcher.training import run as training_run
 from memsearcher.training.adapter import adapted, save_adapter
 from memsearcher.training.config import MultiContextGRPOConfig
 from memsearcher.training.grpo import MultiContextGRPOTrainer
 from memsearcher.training.run import make_config
+from tests.test_grpo_ranks import launch
 from tests.tiny import tiny_model, tiny_tokenizer
 
 STEPS = 4
@@ -219,6 +220,26 @@ def test_a_run_stopped_early_goes_on_later(whole, tmp_path):
     assert [row["step"] for row in rows(tmp_path / "run" / "log.csv")] == ["1", "2", "3"]
     succeeded(run(recipe, tmp_path / "run"))
     same(tmp_path / "run", wanted)
+
+
+def test_two_processes_of_a_launcher_share_one_run(tmp_path):
+    recipe = world(tmp_path, steps=2)
+    done = launch("-1", "tests.test_train_command", *command(recipe, tmp_path / "run"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    steps = [(step, name) for step, name, *_ in played(tmp_path / "run")]
+    assert len(steps) == len(set(steps)) == 2 * 8
+    assert [row["step"] for row in rows(tmp_path / "run" / "log.csv")] == ["1", "2"]
+    assert [row["step"] for row in rows(tmp_path / "run" / "validation.csv")] == ["0", "2"]
+    assert done.stderr.count("step 2/2") == 2
+    assert json.loads((tmp_path / "run" / "adapter" / "agent.json").read_text())["processes"] == 2
+    assert weights(tmp_path / "run")
+    assert done.stdout.count("weights: ") == 1
+
+
+def test_processes_that_cannot_share_a_step_evenly_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(RecipeError, match="the 8 trajectories of a step must divide evenly among 3 processes"):
+        make_config(load_recipe(str(world(tmp_path))), tmp_path)
 
 
 def test_an_adapter_is_trained_further_and_survives_a_stop_beside_its_reference(tmp_path):

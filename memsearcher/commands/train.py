@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -35,4 +36,5 @@ def train(
         from memsearcher.training.run import train as run_training
 
         weights = run_training(settings, agent, make_environment(settings), folder, max_steps)
-        out.print(f"weights: {weights}", soft_wrap=True)
+        if os.environ.get("RANK", "0") == "0":
+            out.print(f"weights: {weights}", soft_wrap=True)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -193,16 +195,20 @@ def take(inputs: dict[str, Tensor], rows: Sequence[int]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Rows with nothing on their left, as a model is given them.
+    """Rows with nothing on their left, as a model is given them, and the places that are scored.
 
     Every token's position is its place in its own conversation, whatever else is in the
-    batch, and padding lies behind it where causal attention does not look.
+    batch, and padding lies behind it where causal attention does not look. The head, which
+    for a small model costs as much as the rest, sees only the places before a trained token.
     """
 
     ids: Tensor
-    labels: Tensor
     places: Tensor
-    """Where in the model's output, shifted by one, each token of the completions `[rows, width]` is."""
+    """Of each row, where its trained tokens are predicted, `[rows, most + 1]`; the last one counts for nothing."""
+    labels: Tensor
+    """What comes there, shifted by one as labels are; -100 for nothing."""
+    columns: Tensor
+    """Which tokens of the completions `[rows, width]` these are, `[rows, most]`."""
 
     @classmethod
     def from_padded(cls, input_ids: Tensor, attention_mask: Tensor, trained: Tensor) -> Packed:
@@ -219,14 +225,32 @@ class Packed:
         steps = torch.arange(int(lengths.max()), device=input_ids.device)
         real = steps < lengths
         ids = input_ids.gather(1, torch.where(real, start + steps, 0)) * real
-        label = real & (steps >= prompts)
-        label &= trained.gather(1, (steps - prompts).clamp(0, width - 1))
-        places = prompts - 1 + torch.arange(width, device=input_ids.device)
-        return cls(ids, torch.where(label, ids, -100), places.clamp(max=ids.shape[1] - 2))
+        most = max(1, int(trained.sum(1).max()))
+        columns = (~trained).sort(dim=1, stable=True).indices[:, :most]
+        wanted = trained.gather(1, columns)
+        labels = torch.where(wanted, input_ids[:, -width:].gather(1, columns), -100)
+        places = torch.where(wanted, prompts - 1 + columns, 0)
+        pad = torch.nn.functional.pad
+        return cls(ids, pad(places, (0, 1)), pad(labels, (1, 0), value=-100), columns)
+
+    @contextmanager
+    def scored(self, backbone: torch.nn.Module) -> Iterator[None]:
+        """Have a model's backbone give its hidden states at `places` only."""
+
+        def pick(module: torch.nn.Module, args: Any, output: Any) -> Any:
+            hidden = output.last_hidden_state
+            output.last_hidden_state = hidden.gather(1, self.places[..., None].expand(-1, -1, hidden.shape[-1]))
+            return output
+
+        handle = backbone.register_forward_hook(pick)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def unpack(self, output: Tensor, trained: Tensor) -> Tensor:
-        """What a model gave for each next token `[rows, length - 1]`, as `[rows, width]`; 0 where not trained."""
-        return output.gather(1, self.places).masked_fill(~trained, 0.0)
+        """What a model gave for each label `[rows, most]`, as `[rows, width]`; 0 where not trained."""
+        return output.new_zeros(trained.shape).scatter(1, self.columns, output).masked_fill(~trained, 0.0)
 
 
 def _logprobs(conversation: Conversation) -> list[float] | None:

@@ -252,13 +252,14 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         TRL asks for whole batches (old and reference policy), which are run in chunks, and
         from within `compute_loss` (no `batch_size`) for one chunk.
         """
-        trained = self._trained
+        trained, bare = self._trained, self.accelerator.unwrap_model(model)
+        backbone = (bare.get_base_model() if is_peft_model(bare) else bare).base_model
         chunks = [list(range(len(input_ids)))] if batch_size is None else self._plan(attention_mask.sum(1))
         logprobs, entropies = [], []
         for chunk in chunks:
             packed = Packed.from_padded(input_ids[chunk], attention_mask[chunk], trained[chunk])
             # Padding lies behind every token that is scored, so causal attention needs no mask.
-            with self.accelerator.autocast():
+            with self.accelerator.autocast(), packed.scored(backbone):
                 output = model(input_ids=packed.ids, labels=packed.labels, fused_lm_head=True)
             logprobs.append(packed.unpack(output.log_probs, trained[chunk]))
             if compute_entropy:

@@ -141,6 +141,7 @@ def make_config(recipe: Recipe, out: Path) -> MultiContextGRPOConfig:
         "use_cpu": not cuda,
         "bf16": cuda,
         "dataloader_pin_memory": cuda,
+        "ddp_find_unused_parameters": False,
         "ddp_backend": "gloo" if processes > 1 and not cuda else None,
     }
     return MultiContextGRPOConfig(output_dir=str(out), **{**arguments, **settings.options})
