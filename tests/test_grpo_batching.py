@@ -59,6 +59,16 @@ def test_rows_without_logprobs_failed_and_cut():
     assert len(rows_of(trajectory(plain, finish="stop"), 0, leave_out_cut=True)) == 1
 
 
+def test_calls_that_write_a_memory_can_be_left_out_of_the_loss():
+    both = talk(([1, 2], False), ([3, 4], True), ([5], False), ([6], True))
+    played = trajectory(both, talk(([7], False), ([8], True)))
+    played.turns[0].calls = [
+        Call("act", 0, 1, "eos", 2, 2), Call("remember", 0, 3, "eos", 5, 1), Call("remember", 1, 1, "eos", 1, 1)
+    ]  # fmt: skip
+    assert rows_of(played, 0, train_memory=False) == [Row(0, [1, 2], [3, 4], [1, 1], [-3.0, -4.0])]
+    assert [row.trained for row in rows_of(played, 0)] == [3, 1]
+
+
 def test_a_conversation_without_a_sampled_token_is_named():
     with pytest.raises(ValueError, match="agent 'agent' left conversation 2 of t#0 without a sampled token"):
         rows_of(trajectory(talk(([1], False), ([2], True)), talk(([1], False))), 0)

@@ -7,7 +7,7 @@ the rest is its completion. Rows of one trajectory share an owner and nothing el
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,11 +47,13 @@ class Row:
         return sum(self.mask)
 
 
-def rows_of(trajectory: Trajectory, owner: int, leave_out_cut: bool = False) -> list[Row]:
+def rows_of(trajectory: Trajectory, owner: int, leave_out_cut: bool = False, train_memory: bool = True) -> list[Row]:
     """The rows of a trajectory, in order; a failed trajectory has none.
 
     Args:
         leave_out_cut: leave out conversations in which a reply was cut at its token limit.
+        train_memory: train calls that write a memory (`remember`) too. Without them, a conversation
+            that holds no other call is left out.
 
     Raises:
         ValueError: a conversation in which nothing was sampled, which no loss can train.
@@ -59,6 +61,10 @@ def rows_of(trajectory: Trajectory, owner: int, leave_out_cut: bool = False) -> 
     if trajectory.error is not None:
         return []
     cut = {call.conversation for call in trajectory.calls if call.finish == "length"} if leave_out_cut else set()
+    written: defaultdict[int, set[int]] = defaultdict(set)
+    for call in trajectory.calls:
+        if call.purpose == "remember":
+            written[call.conversation].add(call.segment)
     rows = []
     for number, conversation in enumerate(trajectory.conversations):
         ids, mask = conversation.token_ids, conversation.loss_mask
@@ -67,7 +73,9 @@ def rows_of(trajectory: Trajectory, owner: int, leave_out_cut: bool = False) -> 
                 f"agent {trajectory.agent!r} left conversation {number + 1} of {trajectory.id} without a sampled "
                 "token; an agent must ask the model in every conversation that it starts"
             )
-        if number in cut:
+        if not train_memory:
+            mask = _mask(conversation, without=written[number])
+        if number in cut or 1 not in mask:
             continue
         first = mask.index(1)
         last = len(mask) - mask[::-1].index(1)
@@ -251,6 +259,14 @@ class Packed:
     def unpack(self, output: Tensor, trained: Tensor) -> Tensor:
         """What a model gave for each label `[rows, most]`, as `[rows, width]`; 0 where not trained."""
         return output.new_zeros(trained.shape).scatter(1, self.columns, output).masked_fill(~trained, 0.0)
+
+
+def _mask(conversation: Conversation, without: set[int]) -> list[int]:
+    """The loss mask of an encoded conversation, 0 in some of its segments."""
+    mask: list[int] = []
+    for number, segment in enumerate(conversation.segments):
+        mask += [int(segment.trained and number not in without)] * len(segment.token_ids or ())
+    return mask
 
 
 def _logprobs(conversation: Conversation) -> list[float] | None:

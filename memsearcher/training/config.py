@@ -53,6 +53,7 @@ class MultiContextGRPOConfig(GRPOConfig):
             every trajectory does, and in it every conversation, a token 1/(n_i m_ij).
             `trajectory_token`: every trajectory does, and in it every token, 1/sum_j m_ij. The
             first two weigh long trajectories more, so a group's advantages no longer cancel.
+        train_memory: train the calls that write a memory; False gives credit to the calls that act alone.
         tokens_per_chunk: tokens of one forward and backward pass, padding included; a single
             longer conversation runs alone.
         shared_decoding: sample with the loop of `TransformersEngine` instead of TRL's `generate`;
@@ -72,6 +73,7 @@ class MultiContextGRPOConfig(GRPOConfig):
 
     num_generations_eval: int | None = 1
     average: str = field(default="token", metadata={"help": f"Mean over: {', '.join(AVERAGES)}."})
+    train_memory: bool = field(default=True, metadata={"help": "Train the calls that write a memory."})
     tokens_per_chunk: int = field(default=16_384, metadata={"help": "Tokens of one forward pass, padding included."})
     shared_decoding: bool = field(default=False, metadata={"help": "Compute what contexts share once."})
     skip_without_advantage: bool = field(default=True, metadata={"help": "Leave out rows that add nothing."})

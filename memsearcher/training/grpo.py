@@ -151,7 +151,8 @@ class MultiContextGRPOTrainer(GRPOTrainer):
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
         """Play the batch: N rows of tokens, and B G texts for TRL's table of completions."""
         trajectories = self._batch = self._play(self._attempts)
-        rows = [row for owner, each in enumerate(trajectories) for row in rows_of(each, owner, self._leave_out_cut)]
+        options = self._leave_out_cut, self.args.train_memory
+        rows = [row for owner, each in enumerate(trajectories) for row in rows_of(each, owner, *options)]
         # TRL splits rows into steps_per_generation equal parts and drops what is left over.
         parts = self.args.steps_per_generation
         most = max(1, self._most(len(rows)))

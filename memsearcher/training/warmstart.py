@@ -30,7 +30,7 @@ from memsearcher.environments.protocol import Environment
 from memsearcher.environments.webshop.environment import WebShopEnvironment
 from memsearcher.recipe import Recipe
 from memsearcher.scoring import exact_match, has_goal, score_outcome
-from memsearcher.training.adapter import adapted, save_adapter, write_card
+from memsearcher.training.adapter import CARD, adapted, save_adapter, write_card
 from memsearcher.training.expert import Demonstrator, Expert, demonstrate
 from memsearcher.training.questions import draw_questions
 from memsearcher.training.resume import last_checkpoint
@@ -178,7 +178,7 @@ def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Pat
 
 
 def warm_start(recipe: Recipe, environment: Environment, model: Any, tokenizer: Any, out: Path) -> Path:
-    """The whole warm start into `out`; returns the folder of the adapter.
+    """The whole warm start into `out`, or what is missing of it; returns the folder of the adapter.
 
     `out` then holds the recipe, the expert's trajectories, the training log and the adapter
     with `agent.json`, which binds it to prompts and limits.
@@ -189,6 +189,9 @@ def warm_start(recipe: Recipe, environment: Environment, model: Any, tokenizer: 
     card, mine = out / "recipe.yaml", recipe.to_yaml().encode()
     if card.exists() and card.read_bytes() != mine:
         raise ValueError(f"{out} holds a warm start of another recipe; name another --out, or remove it")
+    adapter = out / "adapter"
+    if (adapter / CARD).exists():
+        return adapter
     jsonl.replace(card, mine)
     chat = ChatFormat.from_tokenizer(tokenizer)
     trajectories = record_demonstrations(recipe, environment, chat, out / "demonstrations.jsonl")
@@ -197,9 +200,8 @@ def warm_start(recipe: Recipe, environment: Environment, model: Any, tokenizer: 
     log = train(model, rows, recipe, out)
     agent = make_agent(recipe)
     minutes = round((time.time() - started) / 60, 1)
-    write_card(
-        out / "adapter", recipe.to_json(), agent.fingerprint, environment.fingerprint, counts=counts, minutes=minutes
-    )
     columns = ["step", "epoch", "loss", "learning_rate", "grad_norm"]
-    jsonl.write_csv(out / "adapter" / "training_log.csv", log, columns)
-    return out / "adapter"
+    jsonl.write_csv(adapter / "training_log.csv", log, columns)
+    # The card comes last: where it is, the warm start is done.
+    write_card(adapter, recipe.to_json(), agent.fingerprint, environment.fingerprint, counts=counts, minutes=minutes)
+    return adapter

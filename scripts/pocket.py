@@ -1,0 +1,163 @@
+"""The pocket runs: every agent warm-started alike, trained by multi-context GRPO, and tested once at the end.
+
+    python -m scripts.pocket                  # all of it, under runs/pocket (days on a CPU, less than one on a GPU)
+    python -m scripts.pocket --list           # the commands, one a line, and which of them are done
+    python -m scripts.pocket --only train     # the jobs whose name holds a word
+    python -m scripts.pocket --smoke          # the same chain, a step of each and a few questions
+
+Every job is one `memsearcher` command in a process of its own. A job that is done is not started
+again, and one that was interrupted goes on from where it was, so the same call resumes the chain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+AGENTS = {"memsearcher": 8, "react": 4, "mem1": 8}
+"""With the conversations in a step of the warm start, so that a step of each has about as many tokens."""
+
+SEEDS = (0, 1, 2)
+HOPS = (2, 3, 4)
+
+ABLATIONS: dict[str, tuple[str, ...]] = {
+    "average-conversation": ("training.average=conversation",),
+    "average-trajectory": ("training.average=trajectory",),
+    "memory-untrained": ("training.options.train_memory=false",),
+    "reward-em": ("training.reward=em",),
+    "reward-f1": ("training.reward=f1",),
+    "memory-16": ("limits.memory_tokens=16",),
+    "memory-64": ("limits.memory_tokens=64",),
+    "memory-256": ("limits.memory_tokens=256",),
+}
+"""Of MemSearcher with the first seed, each against the run that it departs from in one setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything a chain takes; `overrides` go to every command."""
+
+    agents: Sequence[str] = tuple(AGENTS)
+    seeds: Sequence[int] = SEEDS
+    ablations: Sequence[str] = tuple(ABLATIONS)
+    hops: Sequence[int] = HOPS
+    n: int = 300
+    overrides: Sequence[str] = ()
+
+
+SMOKE = Size(
+    agents=("memsearcher", "react"),
+    seeds=(0,),
+    ablations=("memory-untrained",),
+    hops=(2,),
+    n=2,
+    overrides=(
+        "warmstart.questions={2-hop: 4}",
+        "warmstart.steps=1",
+        "warmstart.batch=1",
+        "training.questions={2-hop: 4}",
+        "training.dev={2-hop: 2}",
+        "training.evaluate_every=1",
+        "training.steps=1",
+        "training.batch=1",
+        "training.num_generations=2",
+        "limits.turns=2",
+        "limits.call_tokens=48",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command of `memsearcher`, and the file that is there once it is done."""
+
+    name: str
+    command: Sequence[str]
+    leaves: Path
+
+
+def jobs(out: Path, size: Size) -> Iterator[Job]:
+    """The chain, in an order in which each job finds what it needs."""
+    for agent in size.agents:
+        folder = out / f"warm-{agent}"
+        options = settings(f"agent={agent}", f"warmstart.batch={AGENTS[agent]}", *size.overrides)
+        command = ["warmstart", "--recipe", "pocket-early", "--out", str(folder), *options]
+        yield Job(folder.name, command, folder / "adapter" / "agent.json")
+    for seed in size.seeds:
+        for agent in size.agents:
+            yield training(out / f"train-{agent}-{seed}", agent, seed, size)
+    for name in size.ablations:
+        yield training(out / f"ablation-{name}", "memsearcher", size.seeds[0], size, ABLATIONS[name])
+    for seed in size.seeds:
+        for hops in size.hops:
+            yield testing(out / f"test-{hops}-hops-{seed}", out, hops, seed, size)
+
+
+def training(folder: Path, agent: str, seed: int, size: Size, changes: Sequence[str] = ()) -> Job:
+    """Multi-context GRPO of an agent, on from its warm start."""
+    start = f"model.adapter={folder.parent / f'warm-{agent}' / 'adapter'}"
+    options = settings(f"agent={agent}", f"seed={seed}", start, *size.overrides, *changes)
+    command = ["train", "--recipe", "pocket-grpo", "--out", str(folder), *options]
+    return Job(folder.name, command, folder / "adapter" / "agent.json")
+
+
+def testing(folder: Path, out: Path, hops: int, seed: int, size: Size) -> Job:
+    """All agents on the same test questions of so many hops, greedy."""
+    adapters = [
+        part for agent in size.agents for part in ("--adapter", f"{agent}={out / f'train-{agent}-{seed}' / 'adapter'}")
+    ]
+    command = ["evaluate", "--recipe", "pocket-grpo", "--out", str(folder), "--agents", ",".join(size.agents)]
+    command += ["--tasks", "factbook-test", "--hops", str(hops), "--n", str(size.n), *adapters]
+    return Job(folder.name, [*command, *settings(*size.overrides)], folder / "table.csv")
+
+
+def settings(*pairs: str) -> list[str]:
+    """Overrides of a recipe as options of a command."""
+    return [part for pair in pairs for part in ("--set", pair)]
+
+
+def run(chain: Sequence[Job], log: Path) -> None:
+    """Do what is not done yet; a line in `log` for each job with its minutes.
+
+    Raises:
+        SystemExit: a job failed.
+    """
+    console = Console(stderr=True, highlight=False)
+    for number, job in enumerate(chain, 1):
+        if job.leaves.exists():
+            continue
+        console.rule(f"{number} of {len(chain)}: {job.name}")
+        started = time.time()
+        done = subprocess.run([sys.executable, "-m", "memsearcher.cli", *job.command], check=False)
+        if done.returncode:
+            raise SystemExit(f"{job.name} ended with {done.returncode}; the same call goes on from there")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({"job": job.name, "minutes": round((time.time() - started) / 60, 1)}) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/pocket"))
+    parser.add_argument("--only", default="", help="only jobs whose name holds this")
+    parser.add_argument("--list", action="store_true", help="print the commands and run none")
+    parser.add_argument("--smoke", action="store_true")
+    arguments = parser.parse_args()
+    chain = [job for job in jobs(arguments.out, SMOKE if arguments.smoke else Size()) if arguments.only in job.name]
+    if arguments.list:
+        for job in chain:
+            print("done" if job.leaves.exists() else "    ", "memsearcher", *job.command)
+        return
+    run(chain, arguments.out / "jobs.jsonl")
+
+
+if __name__ == "__main__":
+    main()
