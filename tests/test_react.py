@@ -174,6 +174,17 @@ def test_a_query_that_comes_twice():
     assert len(environment.batches) == 2
 
 
+def test_an_action_that_brings_something_else_each_time_is_no_duplicate():
+    class Pages(ScriptedEnvironment):
+        def act(self, requests):
+            self.books[None] = f"Page {len(self.batches) + 1}."
+            return super().act(requests)
+
+    agent, engine = ReAct(Limits(turns=4)), ScriptedEngine([look("Next >"), look("Next >"), boxed("kip")])
+    (trajectory,) = rollout(agent, Pages(), engine, [(Task("t", QUESTION, ("kip",)), 0)])
+    assert trajectory.events == []
+
+
 def test_the_last_turn_is_announced_and_its_search_not_carried_out():
     trajectory, engine, environment = play([look("a"), look("b")], limits=Limits(turns=2))
     (talk,) = trajectory.conversations

@@ -67,12 +67,13 @@ class SearchAgent:
         return act
 
     def _search(self, action: Action, trajectory: Trajectory) -> Generator[Act, Any, Observation]:
-        """Carry out an action and put it on the record."""
+        """Carry out an action and put it on the record; an event says so where it brought back the same again."""
         turn = trajectory.turns[-1]
-        if action in trajectory.actions:
-            turn.event("duplicate_query", action.arguments["query"])
+        before = [step.observation for each in trajectory.turns for step in each.steps if step.action == action]
         turn.steps.append(step := Step(action))
         step.observation = seen = yield from Act(action)
+        if seen in before:
+            turn.event("duplicate_query", action.arguments["query"])
         turn.events += seen.events
         return seen
 
