@@ -3,6 +3,7 @@
 Every notebook runs from a fresh kernel in a folder of its own. Its exercise is tried twice: as
 committed, where the check has to say "not yet", and with the solution that the notebook shows, where
 it has to say "right". Pages, and the figures and tables that notebooks write, go to `build/notebooks`.
+A page asks for nothing but the one script beside it that draws plots; so notebooks write formulas as text.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import html
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import plotly.io
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
+from plotly.offline import get_plotlyjs
 from rich.console import Console
 
 from memsearcher.lesson import NOT_YET, RIGHT
@@ -29,6 +32,16 @@ NOTEBOOKS = ROOT / "notebooks"
 BUILD = ROOT / "build" / "notebooks"
 TIMEOUT = 600
 WIDGET = "application/vnd.jupyter.widget-view+json"
+PLOT = "application/vnd.plotly.v1+json"
+PLOTLY_JS = "plotly.min.js"
+
+# nbconvert's page without the scripts that it takes from the web: require.js, MathJax and Mermaid.
+PAGE = """
+{%- extends "lab/index.html.j2" -%}
+{%- block html_head_js -%}{%- endblock -%}
+{%- block html_head_js_mathjax -%}{%- endblock -%}
+{%- block html_head_js_mermaidjs -%}{%- endblock -%}
+"""
 
 
 class NotebookError(ValueError):
@@ -92,10 +105,42 @@ def printed(cell: Any) -> str:
 
 def without_widgets(notebook: Any) -> None:
     """Put what widgets show as text in their place: a page has no kernel that they could ask."""
-    for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
-        data = output.get("data", {})
-        if data.pop(WIDGET, None) and re.fullmatch(r"\w+\(.*\)", text := data["text/plain"]):
+    notebook.metadata.pop("widgets", None)
+    for data in _shown(notebook):
+        # A widget's own text stays; one that has none shows its `repr`, which ipywidgets cuts when it is long.
+        if data.pop(WIDGET, None) and re.fullmatch(r"\w+\(.*[)…]", text := data["text/plain"], re.DOTALL):
             data["text/plain"] = f"{text.partition('(')[0]}: a widget to play with, in the notebook itself"
+
+
+def with_plots(notebook: Any) -> None:
+    """Put plots as HTML in the place of their data; the first one of a page loads the script that draws them."""
+    plots = [data for data in _shown(notebook) if PLOT in data]
+    for number, data in enumerate(plots):
+        data["text/html"] = plotly.io.to_html(
+            data.pop(PLOT),
+            config={"displaylogo": False},
+            include_plotlyjs=False if number else "directory",
+            full_html=False,
+            div_id=f"plot-{number}",
+            validate=False,
+        )
+
+
+def page(notebook: Any) -> str:
+    """An executed notebook as a page that asks for nothing from outside."""
+    without_widgets(notebook)
+    with_plots(notebook)
+    # Not embed_images: it reads every piece of HTML for itself, so that <details> would hold nothing.
+    text, _ = HTMLExporter(raw_template=PAGE).from_notebook_node(notebook)
+    return str(text)
+
+
+def _shown(notebook: Any) -> Iterator[dict[str, Any]]:
+    """What the cells of a notebook show, each in several forms."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if "data" in output:
+                yield output.data
 
 
 def execute(lesson: Lesson, folder: Path, *, solve: bool = True, **parameters: Any) -> Any:
@@ -126,22 +171,19 @@ def main() -> None:
     parser.add_argument("numbers", nargs="*", metavar="NN", help="only these notebooks")
     parser.add_argument("--full", action="store_true", help="the full size instead of the quick one")
     arguments = parser.parse_args()
-    # Plotly leaves figures to JupyterLab by default; a page needs them, and the script that draws them, as HTML.
-    os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype+notebook")
+    os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"
     console = Console()
     rows = []
     for lesson in lessons(arguments.numbers):
         started = time.perf_counter()
         notebook = execute(lesson, BUILD / lesson.path.stem, solve=False, QUICK=not arguments.full)
         seconds = time.perf_counter() - started
-        without_widgets(notebook)
-        # Not embed_images: it reads every piece of HTML for itself, so that <details> would hold nothing.
-        page, _ = HTMLExporter().from_notebook_node(notebook)
-        (BUILD / f"{lesson.path.stem}.html").write_text(page, encoding="utf-8")
+        (BUILD / f"{lesson.path.stem}.html").write_text(page(notebook), encoding="utf-8")
         console.print(f"{lesson.path.name}: {seconds:.0f} s")
         rows.append(f'<li><a href="{lesson.path.stem}.html">{html.escape(lesson.title)}</a> ({seconds:.0f} s)</li>')
     index = f"<!doctype html><meta charset=utf-8><title>Notebooks</title><h1>Notebooks</h1><ul>{''.join(rows)}</ul>"
     (BUILD / "index.html").write_text(index, encoding="utf-8")
+    (BUILD / PLOTLY_JS).write_text(get_plotlyjs(), encoding="utf-8")
     console.print(f"pages: {BUILD / 'index.html'}", soft_wrap=True)
 
 

@@ -4,16 +4,21 @@ import csv
 import json
 import logging
 import shutil
+from itertools import pairwise
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from memsearcher import cli, jsonl
 from memsearcher.figures import files, plots, style, tables
 from memsearcher.figures.draw import FIGURES, IDS, choose, collect, draw
 from memsearcher.figures.files import FigureError, Source, read_source, read_table, write_source, write_table
+from memsearcher.figures.runs import Records, Runs, read_runs
 from memsearcher.trajectory import Call, Conversation, Limits, Segment, Task, Trajectory, write_trajectory
+from tests import traces
 
 POCKET = "reproduced at pocket scale"
 
@@ -58,12 +63,57 @@ def trained(tmp_path):
     return folder
 
 
+@pytest.fixture
+def pair(tmp_path):
+    """MemSearcher and ReAct on the same question, a run each."""
+    folders = [tmp_path / "runs" / name for name in ("memory", "history")]
+    for folder, each in zip(
+        folders, (traces.attempt(traces.GOOD_TURNS, "Accra"), traces.react(traces.GOOD_TURNS, "Accra")), strict=True
+    ):
+        folder.mkdir(parents=True)
+        write_trajectory(folder / "trajectories.jsonl", each)
+    return folders
+
+
+@pytest.fixture
+def grouped(trained):
+    """A training run with the trajectories of a step."""
+    (trained / "trajectories").mkdir()
+    for each in traces.stories()[:4]:
+        write_trajectory(trained / "trajectories" / "train-000003-0000.jsonl", each)
+    return trained
+
+
+@pytest.fixture
+def composed(tmp_path):
+    folder = tmp_path / "runs" / "composed"
+    folder.mkdir(parents=True)
+    for each in (
+        several("a", 2, "Kip; Kip"),
+        several("b", 2, "Kip; Baht", agent="react", turns=[30]),
+        several("c", 2, "Baht; Kip; Kip"),
+        several("d", 4, "Kip", error="TimeoutError: slow"),
+        several("e", 4, "Kip"),
+        several("f", 2, None, golds=()),
+    ):
+        write_trajectory(folder / "trajectories.jsonl", each)
+    return folder
+
+
+def several(name, count, answer, *, golds=("Kip",), turns=(3, 5), agent="memsearcher", error=None):
+    """A trajectory on a task of `count` questions."""
+    each = played(name, turns, agent=agent, answer=answer, error=error)
+    objectives = [{"id": f"{name}.{n}", "question": "Which?", "golds": list(golds)} for n in range(count)]
+    each.task = Task(name, "Which?", golds and ("; ".join(golds * count),), {"objectives": objectives})
+    return each
+
+
 def rows(table, *columns):
     return [tuple(row[column] for column in columns) for row in table]
 
 
 def test_context_counts_everything_and_only_trajectories_alive(run):
-    (records,), _ = tables.read_runs([run])
+    (records,) = read_runs([run]).records
     table = tables.context([records])
     # The failed one is out. Contexts are 17 tokens and the memory that was written.
     assert rows(table, "series", "measured", "turn", "n", "tokens") == [
@@ -76,12 +126,12 @@ def test_context_counts_everything_and_only_trajectories_alive(run):
 
 
 def test_memory_is_what_the_model_wrote(run):
-    (records,), _ = tables.read_runs([run])
+    (records,) = read_runs([run]).records
     assert rows(tables.memory([records]), "turn", "n", "tokens") == [(1, 3, 16 / 3), (2, 1, 5.0)]
 
 
 def test_accuracy_by_kind_with_the_failed_counted_and_left_out(run):
-    (records,), _ = tables.read_runs([run])
+    (records,) = read_runs([run]).records
     found = rows(tables.accuracy([records]), "agent", "questions", "n", "failed", "em")
     assert found == [("memsearcher", "2-hop", 2, 1, 0.5), ("memsearcher", "3-hop", 1, 0, 1.0)]
 
@@ -90,27 +140,33 @@ def test_questions_of_another_set_are_named_after_their_run(tmp_path):
     folder = tmp_path / "hotpotqa"
     folder.mkdir()
     write_trajectory(folder / "trajectories.jsonl", Trajectory(Task("q", "Which?", ("x",)), "react", Limits()))
-    (records,), _ = tables.read_runs([folder])
+    (records,) = read_runs([folder]).records
     assert rows(tables.accuracy([records]), "agent", "questions", "em") == [("react", "hotpotqa", 0.0)]
 
 
 def test_questions_that_are_no_chain_are_named_after_their_shape():
     each = played("a", [3])
     each.task.metadata["shape"] = "comparison"
-    assert tables.accuracy([tables.Records("r", "", (each,))])[0]["questions"] == "comparison"
+    assert tables.accuracy([Records("r", "r", "", (each,))])[0]["questions"] == "comparison"
 
 
 def test_an_evaluation_is_the_runs_inside_it(tmp_path, run):
     home = tmp_path / "evaluation" / "memsearcher" / "factbook-test"
     home.parent.mkdir(parents=True)
     shutil.copytree(run, home)
-    found, logs = tables.read_runs([tmp_path / "evaluation"])
-    assert [each.name for each in found] == ["factbook-test"]
-    assert logs == []
+    found = read_runs([tmp_path / "evaluation"])
+    assert [each.name for each in found.records] == ["factbook-test"]
+    assert list(found.digests) == ["evaluation/memsearcher/factbook-test"]
+    assert found.logs == found.groups == ()
+
+
+def test_runs_of_one_name_are_told_apart():
+    records = tuple(Records("run", "run", digest, ()) for digest in "abc")
+    assert Runs(records).digests == {"run": "a", "run (2)": "b", "run (3)": "c"}
 
 
 def test_training_has_a_row_a_step_and_a_row_an_evaluation(trained):
-    _, logs = tables.read_runs([trained])
+    logs = read_runs([trained]).logs
     assert rows(tables.training(logs), "run", "series", "step", "value") == [
         ("seed-0", "reward", 1, 0.1),
         ("seed-0", "reward", 2, 0.2),
@@ -122,7 +178,7 @@ def test_training_has_a_row_a_step_and_a_row_an_evaluation(trained):
 
 def test_training_without_evaluation(trained):
     (trained / "validation.csv").unlink()
-    _, logs = tables.read_runs([trained])
+    logs = read_runs([trained]).logs
     assert len(tables.training(logs)) == 3
 
 
@@ -135,7 +191,7 @@ def test_bytes_of_a_token_in_the_cache(name, expected):
 
 
 def test_cache_is_the_context_times_bytes_a_token(run):
-    (records,), _ = tables.read_runs([run])
+    (records,) = read_runs([run]).records
     first = tables.cache([records])[0]
     assert (first["model"], first["turn"], first["n"]) == ("SmolLM2-135M", 1, 3)
     assert first["mb"] == pytest.approx(67 / 3 * 23_040 / 1e6)
@@ -151,7 +207,7 @@ def test_reported_numbers_keep_their_source():
 
 def test_a_folder_without_records_is_refused(tmp_path):
     with pytest.raises(FigureError, match="neither"):
-        tables.read_runs([tmp_path])
+        read_runs([tmp_path])
 
 
 def test_moving_average_is_debiased():
@@ -160,8 +216,38 @@ def test_moving_average_is_debiased():
     assert plots._smooth([1.0, 0.0])[1] == pytest.approx(decay / (1 + decay))
 
 
-def test_every_plot_says_what_its_numbers_are(run, trained, tmp_path):
-    for each in collect(FIGURES, [run, trained], "demo", tmp_path):
+def test_several_questions_are_scored_by_position_and_failed_tasks_counted(composed):
+    table = tables.objectives(read_runs([composed]).records)
+    assert rows(table, "agent", "measure", "objectives", "n", "failed", "value") == [
+        ("memsearcher", "em", 2, 2, 0, (1 + 0.5) / 2),
+        ("memsearcher", "peak tokens", 2, 2, 0, 22.0),
+        ("memsearcher", "em", 4, 1, 1, 0.25),
+        ("memsearcher", "peak tokens", 4, 1, 1, 22.0),
+        ("react", "em", 2, 1, 0, 0.5),
+        ("react", "peak tokens", 2, 1, 0, 47.0),
+    ]
+    assert tables.accuracy(read_runs([composed]).records) == []
+
+
+def test_peaks_that_were_not_counted_are_no_points(composed):
+    (records,) = read_runs([composed]).records
+    for each in records.trajectories:
+        each.turns[0].calls = [Call("act", 0, 1, "eos", None, None)]
+    table = pd.DataFrame(tables.objectives([records]))
+    assert set(table["measure"]) == {"em"}
+    assert len(plots.objectives(table, "demo").data) == 2
+
+
+def test_the_cache_is_drawn_for_the_papers_two_agents_where_they_are(run, composed):
+    mem1 = Records("other", "other", "", (played("m", [3], agent="mem1"),))
+    records = read_runs([run, composed]).records
+    series = {row["series"] for row in tables.cache([*records, mem1])}
+    assert series == {"memsearcher", "memsearcher, history kept", "react", "react, history kept"}
+    assert {row["series"] for row in tables.cache([mem1])} == {"mem1", "mem1, history kept"}
+
+
+def test_every_plot_says_what_its_numbers_are(run, grouped, pair, composed, tmp_path):
+    for each in collect(FIGURES, [run, grouped, *pair, composed], "demo", tmp_path):
         table = read_table(tmp_path / f"{each.id}.csv", each.columns)
         drawn = each.plot(table, read_source(tmp_path / f"{each.id}.source.json", tmp_path / f"{each.id}.csv").kind)
         texts = [note.text for note in drawn.layout.annotations]
@@ -169,9 +255,69 @@ def test_every_plot_says_what_its_numbers_are(run, trained, tmp_path):
         assert drawn.data
 
 
-def test_all_figures_have_numbers_from_a_run_and_a_training_run(run, trained, tmp_path):
-    assert [each.id for each in collect(FIGURES, [run, trained], "demo", tmp_path)] == list(IDS)
-    assert [each.id for each in collect(FIGURES, [trained], "demo", tmp_path)] == ["training", "reported"]
+def test_each_figure_is_made_where_there_are_runs_for_it(run, grouped, pair, composed, tmp_path):
+    assert [each.id for each in collect(FIGURES, [run, grouped, *pair, composed], "demo", tmp_path)] == list(IDS)
+    assert [each.id for each in collect(FIGURES, [grouped], "demo", tmp_path)] == ["group", "training", "reported"]
+
+
+NAMES = ("memsearcher", "react", "mem1", "truncate", "summarize")
+
+
+@pytest.mark.parametrize("values", [[100, 101, 102, 103, 104], [0, 0, 0, 0, 0], [50, 400, 401, 402, 399]])
+def test_names_of_five_agents_that_end_together_do_not_overlap(values):
+    table = pd.DataFrame(
+        {"series": name, "measured": measured, "turn": 1, "n": 1, "tokens": value, "low": value, "high": value}
+        for name, value in zip(NAMES, values, strict=True)
+        for measured in (True, False)
+    )
+    table.loc[~table["measured"], "series"] += ", history kept"
+    drawn = plots.context(table, "demo")
+    height = drawn.layout.height - drawn.layout.margin.t - drawn.layout.margin.b
+    top = drawn.layout.yaxis.range[1]
+    shown = [note for note in drawn.layout.annotations if note.showarrow]
+    heights = sorted(note.y / top * height - note.ay for note in shown)
+    assert len(heights) == 10
+    assert all(above - below >= style.LINE - 1e-6 for below, above in pairwise(heights))
+    assert heights[0] > 0 and heights[-1] < height
+
+
+@given(st.lists(st.integers(0, 200), max_size=12))
+def test_places_are_moved_apart_and_no_more_than_that(places):
+    moved = style.spread(places, 10, 200)
+    order = sorted(range(len(places)), key=lambda each: places[each])
+    inorder = [moved[each] for each in order]
+    assert all(after - before >= 10 - 1e-6 for before, after in pairwise(inorder))
+    assert all(5 - 1e-6 <= each <= 195 + 1e-6 for each in moved)
+    free = [each for each in places if 5 <= each <= 195 and sum(abs(each - other) < 130 for other in places) == 1]
+    assert all(each in moved for each in free)
+
+
+def test_two_names_at_one_place_part_evenly():
+    assert style.spread([100, 100], 12, 200) == [94, 106]
+    assert style.spread([100, 50], 12, 200) == [100, 50]
+    assert style.spread([0, 0], 12, 200) == [6, 18]
+    assert style.spread([], 12, 200) == []
+
+
+def test_text_from_outside_is_one_printable_line():
+    assert style.printable(" a\n\x00b\ud800\u202ec  ") == "a b c"
+    assert style.printable("x" * 300) == "x" * 199 + "…"
+    assert style.wrapped("<b>two words", 6) == "&lt;b&gt;two<br>words"
+
+
+def test_series_of_the_same_counts_share_a_line():
+    assert plots._counts({"a": [3, 1], "b": [3], "c": [3, 1]}) == "n, a, c: 3, 1<br>n, b: 3"
+
+
+def test_counts_follow_the_axis_and_are_0_where_there_is_no_point(composed):
+    drawn = plots.objectives(pd.DataFrame(tables.objectives(read_runs([composed]).records)), "demo")
+    assert drawn.layout.annotations[1].text.endswith("left out: 1.<br>n, memsearcher: 2, 1<br>n, react: 1, 0")
+
+
+def test_a_training_run_of_one_step_shows_its_point(trained):
+    table = pd.DataFrame(tables.training(read_runs([trained]).logs))
+    drawn = plots.training(table[table["step"] == 1], "demo")
+    assert drawn.data[1].mode == "markers"
 
 
 def test_the_warning_colour_is_for_what_was_not_reproduced():
@@ -231,15 +377,17 @@ def test_a_broken_sidecar_is_refused(tmp_path, content):
         read_source(tmp_path / "t.source.json", tmp_path / "t.csv")
 
 
-def test_the_same_table_gives_the_same_bytes(run, tmp_path):
+def test_the_same_table_gives_the_same_bytes(run, grouped, pair, composed, tmp_path):
     """With a browser SVG and PDF too."""
-    (figure,) = choose(["context"])
-    written = []
-    for name in ("one", "two"):
-        collect([figure], [run], POCKET, tmp_path / name)
-        ((_, paths),) = list(draw([figure], tmp_path / name))
-        written.append({path.name: path.read_bytes() for path in paths})
-    assert set(written[0]) == {f"context.{end}" for end in ("json", "html", "svg", "pdf")}
+    names = ("anatomy", "group", "context", "objectives")
+    figures = choose(names)
+    collect(figures, [run, grouped, *pair, composed], POCKET, tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    written = [
+        {path.name: path.read_bytes() for _, paths in draw(figures, tmp_path / name) for path in paths}
+        for name in ("one", "two")
+    ]
+    assert set(written[0]) == {f"{name}.{end}" for name in names for end in ("json", "html", "svg", "pdf")}
     assert written[0] == written[1]
     assert b"https://" not in written[0]["context.html"].replace(b"https://plotly.com", b"")
 
@@ -281,6 +429,19 @@ def test_command_draws_from_runs_and_again_from_tables(shell, run, tmp_path):
     assert again.exit_code == 0, again.output
     assert (out / "context.json").read_bytes() == before
     assert "training" not in again.output
+
+
+def test_command_says_what_was_not_drawn_and_what_it_needs(shell, run, pair, tmp_path):
+    done = shell("--runs", run, "--out", tmp_path / "figures")
+    assert done.exit_code == 0, done.output
+    lines = [line for line in done.output.splitlines() if "not drawn" in line]
+    assert [line.partition(":")[0] for line in lines] == ["anatomy", "group", "objectives", "training"]
+    assert lines[0].endswith("on one question (that of --question, if given)")
+    runs = ("--runs", pair[0], "--runs", pair[1], "--out", tmp_path / "pair")
+    assert "not drawn" not in shell("anatomy", *runs, "--question", "capital").output
+    other = shell("anatomy", *runs, "--question", "wife")
+    assert other.exit_code == 1
+    assert "anatomy: not drawn" in other.output
 
 
 def test_command_marks_a_demo(shell, run, tmp_path):

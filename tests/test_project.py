@@ -58,7 +58,7 @@ KNOWS = {
     "objective_scoring": {"scoring", "trajectory"},
     "recipe": {"trajectory"},
     "foreign": {"tasks.files", "trajectory"},
-    "figures": {"memsearcher", "data", "jsonl", "scoring", "statistics", "trajectory"},
+    "figures": {"memsearcher", "data", "jsonl", "objective_scoring", "scoring", "statistics", "trajectory"},
     "inspect": {"jsonl", "objective_scoring", "retrieval.lexical", "runs", "scoring", "trajectory"},
 }
 

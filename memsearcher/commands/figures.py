@@ -16,6 +16,9 @@ def figures(
         list[Path] | None, typer.Option("--runs", help="A run, evaluation or training run; may be given often.")
     ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where tables and figures lie.")] = Path("figures"),
+    question: Annotated[
+        str | None, typer.Option(help="The id of the question that figures of single trajectories show.")
+    ] = None,
     demo: Annotated[bool, typer.Option(help="Mark the numbers of these runs as a demo.")] = False,
 ) -> None:
     """Make the tables of the figures from runs and draw them; without runs, draw the tables that are there."""
@@ -26,12 +29,16 @@ def figures(
         wanted = choose(ids or ())
         if runs:
             kind: Kind = "demo" if demo else "reproduced at pocket scale"
-            wanted = collect(wanted, runs, kind, folder)
+            made = collect(wanted, runs, kind, folder, question)
+            for each in wanted:
+                if each not in made:
+                    err.print(f"{each.id}: not drawn; it needs {each.needs}", soft_wrap=True)
+            wanted = made
         elif not ids:
             wanted = [each for each in wanted if (folder / f"{each.id}.csv").is_file()]
         if not wanted:
             raise ValueError(f"{folder}: there are no tables, and no runs with numbers for them; name some with --runs")
         for each, files in draw(wanted, folder):
-            err.print(f"{each.id}: {each.shows}")
+            err.print(f"{each.id}: {each.shows}", soft_wrap=True)
             for path in files:
                 out.print(path, soft_wrap=True, markup=False)

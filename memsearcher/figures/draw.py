@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 
-from memsearcher.figures import plots, tables
+from memsearcher.figures import anatomy, group, plots, tables
 from memsearcher.figures.files import (
     FigureError,
     Source,
@@ -20,8 +20,9 @@ from memsearcher.figures.files import (
     write_source,
     write_table,
 )
+from memsearcher.figures.runs import Runs, read_runs
 from memsearcher.figures.style import Kind
-from memsearcher.figures.tables import Log, Records, Rows
+from memsearcher.figures.tables import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Figure:
         id: the stem of its files.
         shows: for the list of figures.
         columns: what its table must have.
-        collect: the table from records and logs; empty where they have nothing for it.
+        needs: the runs that its numbers come from, for where there are none.
+        collect: the table from runs; empty where they have nothing for it.
         plot: the table drawn.
         kind: what its numbers always are, where that does not depend on the runs.
     """
@@ -40,45 +42,76 @@ class Figure:
     id: str
     shows: str
     columns: tuple[str, ...]
-    collect: Callable[[Sequence[Records], Sequence[Log]], Rows]
+    needs: str
+    collect: Callable[[Runs], Rows]
     plot: Callable[[pd.DataFrame, Kind], go.Figure]
     kind: Kind | None = None
 
 
+COUNTED = "a run with an engine that counts tokens"
 FIGURES = (
+    Figure(
+        "anatomy",
+        "what the contexts of one question are made of, MemSearcher's and ReAct's (figure 1)",
+        ("question", "agent", "em", "turn", "part", "tokens"),
+        "a run of memsearcher and one of react with token ids, on one question (that of --question, if given)",
+        anatomy.anatomy,
+        anatomy.plot,
+    ),
+    Figure(
+        "group",
+        "a group of multi-context GRPO (figure 2)",
+        ("run", "question", "trajectory", "conversation", "trained", "tokens", "reward", "advantage"),
+        "a training run with its trajectories (on the question of --question, if given)",
+        lambda runs: group.group(runs.groups),
+        group.plot,
+    ),
     Figure(
         "context",
         "tokens in the context per turn (figure 3)",
         ("series", "measured", "turn", "n", "tokens", "low", "high"),
-        lambda records, logs: tables.context(records),
+        COUNTED,
+        lambda runs: tables.context(runs.records),
         plots.context,
     ),
     Figure(
         "memory",
         "length of the memory per turn",
         ("series", "turn", "n", "tokens", "low", "high"),
-        lambda records, logs: tables.memory(records),
+        "a run of an agent that writes a memory",
+        lambda runs: tables.memory(runs.records),
         plots.memory,
     ),
     Figure(
         "accuracy",
         "exact match by agent and kind of question",
         ("agent", "questions", "n", "failed", "em", "low", "high"),
-        lambda records, logs: tables.accuracy(records),
+        "a run on questions with golds",
+        lambda runs: tables.accuracy(runs.records),
         plots.accuracy,
+    ),
+    Figure(
+        "objectives",
+        "exact match and peak tokens by questions in a task",
+        ("agent", "measure", "objectives", "n", "failed", "value", "low", "high"),
+        "runs on tasks of several questions (evaluate --objectives)",
+        lambda runs: tables.objectives(runs.records),
+        plots.objectives,
     ),
     Figure(
         "training",
         "reward and validation (figure 5)",
         ("run", "series", "step", "value"),
-        lambda records, logs: tables.training(logs),
+        "a training run",
+        lambda runs: tables.training(runs.logs),
         plots.training,
     ),
     Figure(
         "cache",
         "key-value cache per turn and model (after figure 4)",
         ("model", "series", "turn", "n", "mb"),
-        lambda records, logs: tables.cache(records),
+        COUNTED,
+        lambda runs: tables.cache(runs.records),
         plots.cache,
         kind="computed",
     ),
@@ -86,7 +119,8 @@ FIGURES = (
         "reported",
         "exact match as papers report it",
         ("method", "model", "dataset", "em", "source"),
-        lambda records, logs: tables.reported(),
+        "nothing",
+        lambda runs: tables.reported(),
         plots.reported,
         kind="paper-reported",
     ),
@@ -94,23 +128,27 @@ FIGURES = (
 IDS = tuple(each.id for each in FIGURES)
 
 
-def collect(figures: Sequence[Figure], runs: Sequence[Path], kind: Kind, folder: Path) -> list[Figure]:
+def collect(
+    figures: Sequence[Figure], runs: Sequence[Path], kind: Kind, folder: Path, question: str | None = None
+) -> list[Figure]:
     """Make the tables of `figures` from runs, with their sidecars; returns those that the runs have numbers for.
+
+    Args:
+        question: the id of the question that figures of single trajectories show; None leaves it to them.
 
     Raises:
         FigureError: see `read_runs`.
         RecordError: a record that cannot be read.
     """
-    records, logs = tables.read_runs(runs)
-    digests = {run.name: run.sha256 for run in records} | {log.name: log.sha256 for log in logs}
+    read = read_runs(runs, question)
     made = []
     for each in figures:
-        if rows := each.collect(records, logs):
+        if rows := each.collect(read):
             path = folder / f"{each.id}.csv"
             write_table(pd.DataFrame(rows), path)
             paper = each.kind == "paper-reported"
             note = "; ".join(sorted({row["source"] for row in rows})) if paper else ""
-            source = Source(each.kind or kind, {} if paper else digests, note=note)
+            source = Source(each.kind or kind, {} if paper else read.digests, note=note)
             write_source(source, path, folder / f"{each.id}.source.json")
             made.append(each)
     return made

@@ -67,7 +67,8 @@ def read_table(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
         FigureError: no such file, not CSV, no rows, or a column is missing.
     """
     try:
-        table = pd.read_csv(path)
+        # Empty is missing, and nothing else is: a question may be "NA".
+        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
     except FileNotFoundError:
         raise FigureError(f"{path}: no such table; make it from runs with `memsearcher figures --runs RUN`") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
@@ -138,7 +139,7 @@ def browser() -> Iterator[bool]:
         return
     import kaleido
 
-    kaleido.start_sync_server(silence_warnings=True)
+    kaleido.start_sync_server(silence_warnings=True, mathjax=False)  # it would be asked for on the web
     try:
         yield True
     finally:

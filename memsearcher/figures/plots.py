@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from itertools import cycle
+from typing import Any, Literal
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from memsearcher.figures.style import LOOKS, WIDTH, Kind, Look, figure, label, look_of
+from memsearcher.figures.style import LOOKS, WIDTH, End, Kind, Look, figure, look_of, name_ends, wrapped
 
 SPAN = 10
 """Steps that the moving average of a training curve spans: each point weighs 2 / (SPAN + 1)."""
+
+DASHES = ("solid", "dash", "dashdot", "longdash")
+"""Of agents, where colours tell models apart; dotted is what was not measured."""
 
 POINTS = "95% bootstrap interval over questions"
 
@@ -23,51 +28,90 @@ def context(table: pd.DataFrame, kind: Kind) -> go.Figure:
         f"Mean over trajectories still alive; bars: {POINTS}.<br>"
         f"Dotted: counterfactual, the same trajectories with their history kept.<br>{_alive(table)}"
     )
-    drawn = figure(kind, caption, x="turn", y="tokens in the context", margin={"r": 100}, width=WIDTH + 80)
+    drawn = figure(kind, caption, x="turn", y="tokens in the context", margin={"r": 150}, width=WIDTH + 130)
+    ends = []
     for place, (name, rows) in enumerate(_series(table)):
         measured = bool(rows["measured"].iloc[0])
         look = look_of(name.partition(",")[0], place)
         look = look if measured else Look(look.colour, "dot", f"{look.symbol}-open")
         _line(drawn, rows, "turn", "tokens", look)
-        label(drawn, name.replace(", ", ",<br>"), rows["turn"].iloc[-1], rows["tokens"].iloc[-1], look)
-    drawn.update_yaxes(rangemode="tozero")
+        ends.append(_end(name, rows, "turn", "tokens", look))
+    _from_zero(drawn, table["high"])
     _turns(drawn, table)
+    name_ends(drawn, ends)
     return drawn
 
 
 def memory(table: pd.DataFrame, kind: Kind) -> go.Figure:
     """Tokens the model wrote as its memory against the turn."""
     caption = f"Mean over trajectories that wrote one; bars: {POINTS}.<br>{_alive(table)}"
-    drawn = figure(kind, caption, x="turn", y="memory, sampled tokens", margin={"r": 84}, width=WIDTH + 40)
+    drawn = figure(kind, caption, x="turn", y="memory, sampled tokens", margin={"r": 90}, width=WIDTH + 50)
+    ends = []
     for place, (name, rows) in enumerate(_series(table)):
         look = look_of(name, place)
         _line(drawn, rows, "turn", "tokens", look)
-        label(drawn, name, rows["turn"].iloc[-1], rows["tokens"].iloc[-1], look)
-    drawn.update_yaxes(rangemode="tozero")
+        ends.append(_end(name, rows, "turn", "tokens", look))
+    _from_zero(drawn, table["high"])
     _turns(drawn, table)
+    name_ends(drawn, ends)
     return drawn
 
 
 def accuracy(table: pd.DataFrame, kind: Kind) -> go.Figure:
     """EM by kind of question, agents side by side."""
     failed = int(table["failed"].sum())
-    caption = f"Bars: {POINTS}; n under the points.<br>Failed and left out: {failed}."
-    drawn = figure(kind, caption, x="", y="exact match", margin={"r": 84}, width=WIDTH + 40)
     kinds = sorted(table["questions"].unique())
     agents = list(table["agent"].unique())
+    counts = _counts({name: _along(table[table["agent"] == name], "questions", kinds) for name in agents})
+    caption = f"Bars: {POINTS}. Failed and left out: {failed}.<br>{counts}"
+    drawn = figure(kind, caption, x="", y="exact match", margin={"r": 100}, width=WIDTH + 60)
     for place, agent in enumerate(agents):
         rows = table[table["agent"] == agent]
         look = look_of(agent, place)
         # Side by side within a step of 1 on the axis.
-        x = [kinds.index(name) + (place - (len(agents) - 1) / 2) * 0.16 for name in rows["questions"]]
+        x = [kinds.index(name) + (place - (len(agents) - 1) / 2) * 0.14 for name in rows["questions"]]
         drawn.add_scatter(
-            x=x, y=rows["em"].tolist(), mode="markers+text", name=agent, text=[f"n={n}" for n in rows["n"]],
-            textposition="bottom center", textfont={"size": 8, "color": look.colour},
-            marker={"color": look.colour, "symbol": look.symbol, "size": 8}, error_y=_bars(rows, "em", look),
+            x=x, y=rows["em"].tolist(), mode="markers", name=agent, error_y=_bars(rows, "em", look),
+            marker={"color": look.colour, "symbol": look.symbol, "size": 8}, cliponaxis=False,
         )  # fmt: skip
-        label(drawn, agent, x[-1], rows["em"].iloc[-1], look)
+    # Not by name at their ends: with points side by side, lines to the names would cross the other points.
+    drawn.update_layout(showlegend=True, legend={"x": 1, "y": 1, "font": {"size": 10}})
     drawn.update_xaxes(tickvals=list(range(len(kinds))), ticktext=kinds, range=[-0.5, len(kinds) - 0.5])
-    drawn.update_yaxes(range=[-0.08, 1])
+    drawn.update_yaxes(range=[-0.02, 1.02])
+    return drawn
+
+
+def objectives(table: pd.DataFrame, kind: Kind) -> go.Figure:
+    """EM and peak tokens against the number of questions in a task, an agent a line."""
+    ems = table[table["measure"] == "em"]
+    sizes = sorted(table["objectives"].unique().tolist())
+    counts = _counts({str(agent): _along(rows, "objectives", sizes) for agent, rows in ems.groupby("agent")})
+    caption = (
+        "Means over tasks, where the EM of a task is the mean over its questions; bars: 95% bootstrap interval over "
+        f"tasks.<br>Failed and left out: {int(ems['failed'].sum())}.<br>{counts}"
+    )
+    drawn = figure(kind, caption, x="questions in a task", y="exact match", margin={"r": 90}, width=2 * WIDTH)
+    drawn.update_layout(xaxis={"domain": [0, 0.34]}, xaxis2=drawn.layout.xaxis, yaxis2=drawn.layout.yaxis)
+    drawn.update_layout(
+        xaxis2={"domain": [0.66, 1], "anchor": "y2"},
+        yaxis2={"anchor": "x2", "title": {"text": "peak tokens in the context"}},
+    )
+    drawn.update_xaxes(
+        type="log", tickvals=sizes, ticktext=sizes, range=[math.log10(sizes[0]) - 0.1, math.log10(sizes[-1]) + 0.1]
+    )
+    drawn.update_yaxes(range=[-0.02, 1.02])
+    panels: tuple[tuple[str, Literal["", "2"]], ...] = (("em", ""), ("peak tokens", "2"))
+    for measure, axes in panels:
+        shown = table[table["measure"] == measure]
+        if axes and not shown.empty:
+            drawn.update_layout(yaxis2={"range": [0, 1.05 * max(1.0, float(shown["high"].max()))]})
+        ends = []
+        for place, (agent, rows) in enumerate(shown.groupby("agent")):
+            look = look_of(str(agent), place)
+            _line(drawn, rows.rename(columns={"agent": "series"}), "objectives", "value", look, axes)
+            end = _end(str(agent), rows, "objectives", "value", look)
+            ends.append(replace(end, x=math.log10(end.x)))
+        name_ends(drawn, ends, axes)
     return drawn
 
 
@@ -77,7 +121,8 @@ def training(table: pd.DataFrame, kind: Kind) -> go.Figure:
         f"Line: reward, debiased exponential moving average over {SPAN} steps; faint: each step.<br>"
         "Points: EM on the fixed validation questions. One line a run."
     )
-    drawn = figure(kind, caption, x="optimizer step", y="reward, exact match", margin={"r": 96}, width=WIDTH + 60)
+    drawn = figure(kind, caption, x="optimizer step", y="reward, exact match", margin={"r": 100}, width=WIDTH + 70)
+    ends = []
     for place, run in enumerate(table["run"].unique()):
         look = LOOKS[place % len(LOOKS)]
         rows = table[table["run"] == run]
@@ -85,37 +130,48 @@ def training(table: pd.DataFrame, kind: Kind) -> go.Figure:
         if not reward.empty:
             steps, smooth = reward["step"].tolist(), _smooth(reward["value"].tolist())
             drawn.add_scatter(x=steps, y=reward["value"].tolist(), mode="lines", line={"color": look.faint(0.3)})
-            drawn.add_scatter(x=steps, y=smooth, mode="lines", name=run, line={"color": look.colour})
-            label(drawn, run, steps[-1], smooth[-1], look)
+            mode = "lines" if len(steps) > 1 else "markers"
+            drawn.add_scatter(x=steps, y=smooth, mode=mode, name=run, line={"color": look.colour})
+            ends.append(End(str(run), steps[-1], smooth[-1], look))
         if not dev.empty:
             x, y = dev["step"].tolist(), dev["value"].tolist()
             marker = {"color": look.colour, "symbol": look.symbol, "size": 7}
             drawn.add_scatter(x=x, y=y, mode="markers+lines", marker=marker, line={"color": look.colour, "dash": "dot"})
-            label(drawn, "validation EM", x[-1], y[-1], look)
-    drawn.update_xaxes(range=[0, int(table["step"].max()) * 1.02])
-    drawn.update_yaxes(range=[0, 1])
+            ends.append(End("validation EM", x[-1], y[-1], look))
+    last = max(1, int(table["step"].max()))
+    drawn.update_xaxes(range=[0, last * 1.02], dtick=1 if last < 10 else None)
+    drawn.update_yaxes(range=[0, 1.02])
+    name_ends(drawn, ends)
     return drawn
 
 
 def cache(table: pd.DataFrame, kind: Kind) -> go.Figure:
     """The key-value cache of one trajectory against the turn, a line a model and series (after figure 4)."""
+    agents = [name for name in map(str, table["series"].unique()) if "kept" not in name]
+    dashes = dict(zip(agents, cycle(DASHES), strict=False))
+    lines = "; ".join(f"{dash}: {name}" for name, dash in dashes.items())
     caption = (
-        "Mean context of the pocket runs × bytes a token takes (16 bits).<br>"
-        "Dotted: counterfactual, history kept. Not a measurement of a GPU."
+        "Mean context of the runs × bytes a token takes (16 bits). Not a measurement of a GPU.<br>"
+        f"{lines.capitalize()}; dotted: counterfactual, history kept."
     )
-    drawn = figure(kind, caption, x="turn", y="key-value cache, MB", margin={"r": 96}, width=WIDTH + 60)
-    models = list(table["model"].unique())
-    for (model, series), rows in table.groupby(["model", "series"], sort=False):
-        look = LOOKS[models.index(model) % len(LOOKS)]
-        kept = "kept" in str(series)
-        drawn.add_scatter(
-            x=rows["turn"].tolist(), y=rows["mb"].tolist(), mode="lines", name=f"{model}, {series}",
-            line={"color": look.colour, "dash": "dot" if kept else "solid"},
-        )  # fmt: skip
-        if kept or table["series"].nunique() == 1:
-            label(drawn, str(model), rows["turn"].iloc[-1], _log10(rows["mb"].iloc[-1]), look)
-    drawn.update_yaxes(type="log", dtick=1)
+    drawn = figure(kind, caption, x="turn", y="key-value cache, MB", margin={"r": 110}, width=WIDTH + 80)
+    ends = []
+    for place, model in enumerate(table["model"].unique()):
+        look = LOOKS[place % len(LOOKS)]
+        lasts = []
+        for series, rows in table[table["model"] == model].groupby("series", sort=False):
+            dash = dashes.get(str(series), "dot")
+            drawn.add_scatter(
+                x=rows["turn"].tolist(), y=rows["mb"].tolist(), mode="lines", name=f"{model}, {series}",
+                line={"color": look.colour, "dash": dash},
+            )  # fmt: skip
+            lasts.append(_end(str(model), rows, "turn", "mb", look))
+        highest = max(lasts, key=lambda end: end.y)
+        ends.append(replace(highest, y=math.log10(highest.y)))
+    low, high = math.log10(table["mb"].min()), math.log10(table["mb"].max())
+    drawn.update_yaxes(type="log", dtick=1, range=[math.floor(low), high + 0.1])
     _turns(drawn, table)
+    name_ends(drawn, ends)
     return drawn
 
 
@@ -123,7 +179,7 @@ def reported(table: pd.DataFrame, kind: Kind) -> go.Figure:
     """EM that papers report, by method and benchmark."""
     sources = "<br>".join(table["source"].unique())
     drawn = figure(kind, f"7B models; means as published, no intervals.<br>{sources}", x="exact match", y="",
-                   width=2 * WIDTH, height=420, margin={"l": 150})  # fmt: skip
+                   width=2 * WIDTH, height=420, margin={"l": 200})  # fmt: skip
     best = table.groupby(["method", "model"], sort=False)["em"].mean().sort_values()
     names = [f"{method} ({model[8:]})" for method, model in best.index]
     for place, dataset in enumerate(table["dataset"].unique()):
@@ -143,11 +199,19 @@ def _turns(drawn: go.Figure, table: pd.DataFrame) -> None:
     drawn.update_xaxes(dtick=1, range=[0.7, int(table["turn"].max()) + 0.3])
 
 
-def _line(drawn: go.Figure, rows: pd.DataFrame, x: str, y: str, look: Look) -> None:
+def _from_zero(drawn: go.Figure, highest: pd.Series[float]) -> None:
+    drawn.update_yaxes(range=[0, 1.05 * max(1.0, float(highest.max()))])
+
+
+def _end(name: str, rows: pd.DataFrame, x: str, y: str, look: Look) -> End:
+    return End(name, float(rows[x].iloc[-1]), float(rows[y].iloc[-1]), look)
+
+
+def _line(drawn: go.Figure, rows: pd.DataFrame, x: str, y: str, look: Look, axes: str = "") -> None:
     drawn.add_scatter(
         x=rows[x].tolist(), y=rows[y].tolist(), mode="lines+markers", name=str(rows["series"].iloc[0]),
         line={"color": look.colour, "dash": look.dash}, marker={"symbol": look.symbol, "size": 6},
-        error_y=_bars(rows, y, look),
+        error_y=_bars(rows, y, look), xaxis=f"x{axes}", yaxis=f"y{axes}",
     )  # fmt: skip
 
 
@@ -164,7 +228,21 @@ def _series(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def _alive(table: pd.DataFrame) -> str:
     """How many trajectories there are in each turn, for each series that was measured."""
     measured = table[table["measured"]] if "measured" in table else table
-    return "<br>".join(f"n, {name}: {', '.join(map(str, rows['n']))}" for name, rows in _series(measured))
+    return _counts({name: rows["n"].tolist() for name, rows in _series(measured)})
+
+
+def _along(rows: pd.DataFrame, axis: str, places: list[Any]) -> list[int]:
+    """The n of each place on an axis, 0 where there is no point."""
+    known = dict(zip(rows[axis], rows["n"], strict=True))
+    return [int(known.get(place, 0)) for place in places]
+
+
+def _counts(counts: dict[str, list[int]]) -> str:
+    """The n of each point, series by series; series of the same counts share a line."""
+    named: dict[str, list[str]] = {}
+    for name, each in counts.items():
+        named.setdefault(", ".join(map(str, each)), []).append(name)
+    return "<br>".join(wrapped(f"n, {', '.join(names)}: {each}", 90) for each, names in named.items())
 
 
 def _smooth(values: list[float]) -> list[float]:
@@ -174,8 +252,3 @@ def _smooth(values: list[float]) -> list[float]:
         total, weight = decay * total + (1 - decay) * value, decay * weight + (1 - decay)
         smooth.append(total / weight)
     return smooth
-
-
-def _log10(value: float) -> float:
-    """Where a value stands on a logarithmic axis, which is how plotly wants the place of a label there."""
-    return math.log10(value)

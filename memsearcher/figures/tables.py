@@ -7,71 +7,19 @@ left out and, where a table counts questions, counted.
 
 from __future__ import annotations
 
-import csv
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from memsearcher.data import data_folder
-from memsearcher.figures.files import FigureError
+from memsearcher.figures.runs import Log, Records, read_csv
+from memsearcher.objective_scoring import has_objectives, objectives_of, score_objectives
 from memsearcher.scoring import score_trajectory
 from memsearcher.statistics import bootstrap_mean
-from memsearcher.trajectory import Trajectory, read_trajectories
+from memsearcher.trajectory import Trajectory
 
 Rows = list[dict[str, Any]]
 """A table: a dict a row, all with the same columns. Empty where there is nothing to show."""
-
-RECORDS = "trajectories.jsonl"
-LOG, VALIDATION = "log.csv", "validation.csv"
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """The trajectories of one run and what binds a table to them."""
-
-    name: str
-    sha256: str
-    trajectories: tuple[Trajectory, ...]
-
-    @property
-    def whole(self) -> list[Trajectory]:
-        """Those that did not fail."""
-        return [each for each in self.trajectories if each.error is None]
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """The tables of one training run: a row a step, and a row an evaluation."""
-
-    name: str
-    sha256: str
-    steps: list[dict[str, str]]
-    validation: list[dict[str, str]]
-
-
-def read_runs(folders: Iterable[Path]) -> tuple[list[Records], list[Log]]:
-    """Read run folders, evaluations (a folder of run folders) and training runs.
-
-    Raises:
-        FigureError: a folder holds neither trajectories nor a log of training.
-        RecordError: a record that cannot be read.
-    """
-    records, logs = [], []
-    for folder in folders:
-        files = [folder / RECORDS] if (folder / RECORDS).is_file() else sorted(folder.glob(f"*/*/{RECORDS}"))
-        for path in files:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            records.append(Records(_name(path.parent, folder), digest, tuple(read_trajectories(path))))
-        if (log := folder / LOG).is_file():
-            digest = hashlib.sha256(log.read_bytes()).hexdigest()
-            validation = folder / VALIDATION
-            rows = _read_csv(validation) if validation.is_file() else []
-            logs.append(Log(folder.name, digest, _read_csv(log), rows))
-        elif not files:
-            raise FigureError(f"{folder}: neither {RECORDS} nor {LOG} is there; name a run, evaluation or training run")
-    return records, logs
 
 
 def context(records: Sequence[Records]) -> Rows:
@@ -103,11 +51,14 @@ def memory(records: Sequence[Records]) -> Rows:
 
 
 def accuracy(records: Sequence[Records]) -> Rows:
-    """EM by agent and kind of question: `agent, questions, n, failed, em, low, high`."""
+    """EM by agent and kind of question: `agent, questions, n, failed, em, low, high`.
+
+    Tasks of several questions are left out: they have a figure of their own (`objectives`).
+    """
     groups: dict[tuple[str, str], list[Trajectory]] = {}
     for run in records:
         for each in run.trajectories:
-            if each.task.golds:
+            if each.task.golds and not has_objectives(each.task):
                 groups.setdefault((each.agent, _kind(each, run.name)), []).append(each)
     rows: Rows = []
     for (agent, questions), trajectories in sorted(groups.items()):
@@ -117,6 +68,33 @@ def accuracy(records: Sequence[Records]) -> Rows:
             failed = len(trajectories) - len(scores)
             row = {"agent": agent, "questions": questions, "n": len(scores), "failed": failed}
             rows.append({**row, "em": mean, "low": low, "high": high})
+    return rows
+
+
+def objectives(records: Sequence[Records]) -> Rows:
+    """EM and peak tokens of tasks of several questions: `agent, measure, objectives, n, failed, value, low, high`.
+
+    `objectives` is the number of questions in a task and `n` that of tasks. `em` is the mean over a task's
+    questions, each answer taken by its position (`objective_scoring`); `peak tokens` the longest context of
+    a trajectory, left out where it was not counted.
+
+    Raises:
+        ValueError: questions of a task that cannot be read.
+    """
+    groups: dict[tuple[str, int], list[Trajectory]] = {}
+    for each in (each for run in records for each in run.trajectories):
+        if each.task.golds and has_objectives(each.task):
+            groups.setdefault((each.agent, len(objectives_of(each.task))), []).append(each)
+    rows: Rows = []
+    for (agent, count), trajectories in sorted(groups.items()):
+        scores = [scored.mean("em") for each in trajectories if (scored := score_objectives(each))]
+        peaks = [each.peak_tokens for each in trajectories if each.error is None and each.peak_tokens is not None]
+        about = {"agent": agent, "objectives": count, "failed": len(trajectories) - len(scores)}
+        for measure, values in (("em", scores), ("peak tokens", peaks)):
+            if values:
+                mean, low, high = bootstrap_mean(values, seed=0)
+                row = {"measure": measure, "n": len(values), "value": mean, "low": low, "high": high}
+                rows.append({**about, **row})
     return rows
 
 
@@ -161,8 +139,10 @@ ARCHITECTURES = (
 def cache(records: Sequence[Records]) -> Rows:
     """The key-value cache of one trajectory in each turn in MB (10^6 bytes): `model, series, turn, n, mb`.
 
-    Computed: the mean context of the table `context` times the bytes a token takes in each model.
+    Computed: the mean context of the table `context` times the bytes a token takes in each model. Of
+    MemSearcher and ReAct where they are among the runs, as in the paper; else of all agents.
     """
+    pair = [run for run in records if any(each.agent in ("memsearcher", "react") for each in run.trajectories)]
     return [
         {
             "model": model.name,
@@ -171,7 +151,7 @@ def cache(records: Sequence[Records]) -> Rows:
             "n": row["n"],
             "mb": row["tokens"] * model.bytes_per_token / 1e6,
         }
-        for row in context(records)
+        for row in context(pair or records)
         for model in ARCHITECTURES
     ]
 
@@ -182,7 +162,7 @@ def reported() -> Rows:
     return [
         {"method": row["method"], "model": row["model"], "dataset": row["dataset"], "em": float(row["value"]),
          "source": row["source"]}
-        for row in _read_csv(path)
+        for row in read_csv(path)
         if row["metric"] == "em" and row["dataset"] in BENCHMARKS and "-7B" in row["model"]
     ]  # fmt: skip
 
@@ -215,12 +195,3 @@ def _kind(trajectory: Trajectory, run: str) -> str:
     if "hops" not in about:
         return run
     return f"{about['hops']}-hop" if about.get("shape") == "chain" else str(about.get("shape"))
-
-
-def _name(run: Path, folder: Path) -> str:
-    return folder.name if run == folder else run.name
-
-
-def _read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
