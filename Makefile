@@ -2,6 +2,7 @@
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 TORCH_ARGS ?=
+JOBS ?= 2
 
 BIN := .venv/bin
 STAMP := .venv/installed
@@ -44,7 +45,7 @@ pocket: $(STAMP)
 	$(BIN)/python -m scripts.pocket $(ARGS)
 
 test: lint
-	$(BIN)/pytest --cov
+	$(BIN)/pytest --cov -n $(JOBS) --dist loadfile
 
 test-vllm: $(VLLM_STAMP)
 	$(VLLM_BIN)/pytest tests_vllm

@@ -10,6 +10,8 @@ import socket
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Also for the processes that tests start: two of them with two threads each slow each other tenfold.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import hypothesis
 import pytest
