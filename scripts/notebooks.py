@@ -155,6 +155,9 @@ def execute(lesson: Lesson, folder: Path, *, solve: bool = True, **parameters: A
     with_parameters(notebook, parameters)
     folder.mkdir(parents=True, exist_ok=True)
     client = NotebookClient(notebook, timeout=TIMEOUT, kernel_name="python3", resources={"metadata": {"path": folder}})
+    # Without the front end's part that nbclient plays for Output widgets: it writes to the socket on which a cell's
+    # reply is waited for, and pyzmq then may not see the reply that is there until TIMEOUT is over.
+    client.widget_registry = {}
     client.execute()
     if check is not None:
         # The parameters' cell stands before the check and has moved it by one.
