@@ -26,24 +26,16 @@ from memsearcher import jsonl
 from memsearcher.assemble import make_agent, make_environment
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.engines.models import load_tokenizer
+from memsearcher.figures.runs import Records
+from memsearcher.figures.tables import context
 from memsearcher.recipe import load_recipe
 from memsearcher.tasks import factbook
 from memsearcher.tasks.objectives import compose
 from memsearcher.training.expert import Expert, demonstrate
 from memsearcher.training.warmstart import ends_right
-from memsearcher.trajectory import Trajectory
 
 AGENTS = ("memsearcher", "mem1", "react", "truncate", "summarize")
 FROM_TURN = 3
-
-
-def contexts(trajectories: list[Trajectory]) -> list[tuple[int, float]]:
-    """Of each turn: how many trajectories reached it, and their mean context in tokens."""
-    rows = []
-    for turn in range(max(len(each.turns) for each in trajectories)):
-        lengths = [each.context_tokens[turn] for each in trajectories if len(each.turns) > turn]
-        rows.append((len(lengths), mean(tokens for tokens in lengths if tokens is not None)))
-    return rows
 
 
 def slope(rows: list[tuple[int, float]]) -> float:
@@ -73,7 +65,8 @@ def main() -> None:
     for name in AGENTS:
         agent = make_agent(replace(recipe, agent=name, limits=limits))
         played = list(demonstrate(agent, environment, Expert(tool=recipe.tool), chat, tasks))
-        rows = contexts(played)
+        counted = context([Records(name, "", "", tuple(played))])
+        rows = [(row["n"], row["tokens"]) for row in counted if row["measured"]]
         record[name] = {
             "right": sum(map(ends_right, played)),
             "turns": mean(len(each.turns) for each in played),

@@ -11,7 +11,7 @@ No tokenizer and no model is needed to read or write it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -156,11 +156,15 @@ class Conversation:
     @property
     def loss_mask(self) -> list[int] | None:
         """1 for each trained token, 0 for every other; same length as `token_ids`."""
+        return self.mask_without(())
+
+    def mask_without(self, left_out: Container[int]) -> list[int] | None:
+        """The loss mask, with 0 also for the tokens of the segments that are left out, by their place."""
         mask: list[int] = []
-        for segment in self.segments:
+        for place, segment in enumerate(self.segments):
             if segment.token_ids is None:
                 return None
-            mask.extend([int(segment.trained)] * len(segment.token_ids))
+            mask.extend([int(segment.trained and place not in left_out)] * len(segment.token_ids))
         return mask
 
 

@@ -25,6 +25,7 @@ from nbconvert import HTMLExporter
 from plotly.offline import get_plotlyjs
 from rich.console import Console
 
+from memsearcher.figures.files import PLOTLY_JS
 from memsearcher.lesson import NOT_YET, RIGHT
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +34,6 @@ BUILD = ROOT / "build" / "notebooks"
 TIMEOUT = 600
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PLOT = "application/vnd.plotly.v1+json"
-PLOTLY_JS = "plotly.min.js"
 
 # nbconvert's page without the scripts that it takes from the web: require.js, MathJax and Mermaid.
 PAGE = """

@@ -40,18 +40,23 @@ def played(name, turns, *, agent="memsearcher", answer="Kip", hops=2, error=None
     return each
 
 
+def recorded(folder, *trajectories):
+    """A run folder that holds trajectories."""
+    folder.mkdir(parents=True)
+    for each in trajectories:
+        write_trajectory(folder / "trajectories.jsonl", each)
+    return folder
+
+
 @pytest.fixture
 def run(tmp_path):
-    folder = tmp_path / "runs" / "four-hops"
-    folder.mkdir(parents=True)
-    for each in (
+    return recorded(
+        tmp_path / "runs" / "four-hops",
         played("a", [3, 5]),
         played("b", [4], answer="Baht"),
         played("c", [9], hops=3),
         played("d", [9, 9, 9], error="TimeoutError: slow"),
-    ):
-        write_trajectory(folder / "trajectories.jsonl", each)
-    return folder
+    )
 
 
 @pytest.fixture
@@ -66,13 +71,8 @@ def trained(tmp_path):
 @pytest.fixture
 def pair(tmp_path):
     """MemSearcher and ReAct on the same question, a run each."""
-    folders = [tmp_path / "runs" / name for name in ("memory", "history")]
-    for folder, each in zip(
-        folders, (traces.attempt(traces.GOOD_TURNS, "Accra"), traces.react(traces.GOOD_TURNS, "Accra")), strict=True
-    ):
-        folder.mkdir(parents=True)
-        write_trajectory(folder / "trajectories.jsonl", each)
-    return folders
+    attempts = {"memory": traces.attempt, "history": traces.react}
+    return [recorded(tmp_path / "runs" / name, play(traces.GOOD_TURNS, "Accra")) for name, play in attempts.items()]
 
 
 @pytest.fixture
@@ -86,18 +86,15 @@ def grouped(trained):
 
 @pytest.fixture
 def composed(tmp_path):
-    folder = tmp_path / "runs" / "composed"
-    folder.mkdir(parents=True)
-    for each in (
+    return recorded(
+        tmp_path / "runs" / "composed",
         several("a", 2, "Kip; Kip"),
         several("b", 2, "Kip; Baht", agent="react", turns=[30]),
         several("c", 2, "Baht; Kip; Kip"),
         several("d", 4, "Kip", error="TimeoutError: slow"),
         several("e", 4, "Kip"),
         several("f", 2, None, golds=()),
-    ):
-        write_trajectory(folder / "trajectories.jsonl", each)
-    return folder
+    )
 
 
 def several(name, count, answer, *, golds=("Kip",), turns=(3, 5), agent="memsearcher", error=None):

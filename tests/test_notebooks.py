@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 import pytest
 from plotly.offline import get_plotlyjs
 
-from scripts.notebooks import PLOT, PLOTLY_JS, WIDGET, execute, lessons, page, tagged, without_widgets
+from memsearcher.figures.files import PLOTLY_JS
+from scripts.notebooks import PLOT, WIDGET, execute, lessons, page, tagged, without_widgets
 from tests.browser import chromium, tab
 
 LESSONS = pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.path.stem)

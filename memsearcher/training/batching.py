@@ -61,10 +61,10 @@ def rows_of(trajectory: Trajectory, owner: int, leave_out_cut: bool = False, tra
     if trajectory.error is not None:
         return []
     cut = {call.conversation for call in trajectory.calls if call.finish == "length"} if leave_out_cut else set()
-    written: defaultdict[int, set[int]] = defaultdict(set)
+    left_out: defaultdict[int, set[int]] = defaultdict(set)
     for call in trajectory.calls:
-        if call.purpose == "remember":
-            written[call.conversation].add(call.segment)
+        if call.purpose == "remember" and not train_memory:
+            left_out[call.conversation].add(call.segment)
     rows = []
     for number, conversation in enumerate(trajectory.conversations):
         ids, mask = conversation.token_ids, conversation.loss_mask
@@ -73,8 +73,8 @@ def rows_of(trajectory: Trajectory, owner: int, leave_out_cut: bool = False, tra
                 f"agent {trajectory.agent!r} left conversation {number + 1} of {trajectory.id} without a sampled "
                 "token; an agent must ask the model in every conversation that it starts"
             )
-        if not train_memory:
-            mask = _mask(conversation, without=written[number])
+        if number in left_out:
+            mask = conversation.mask_without(left_out[number]) or []
         if number in cut or 1 not in mask:
             continue
         first = mask.index(1)
@@ -259,14 +259,6 @@ class Packed:
     def unpack(self, output: Tensor, trained: Tensor) -> Tensor:
         """What a model gave for each label `[rows, most]`, as `[rows, width]`; 0 where not trained."""
         return output.new_zeros(trained.shape).scatter(1, self.columns, output).masked_fill(~trained, 0.0)
-
-
-def _mask(conversation: Conversation, without: set[int]) -> list[int]:
-    """The loss mask of an encoded conversation, 0 in some of its segments."""
-    mask: list[int] = []
-    for number, segment in enumerate(conversation.segments):
-        mask += [int(segment.trained and number not in without)] * len(segment.token_ids or ())
-    return mask
 
 
 def _logprobs(conversation: Conversation) -> list[float] | None:
