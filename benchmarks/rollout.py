@@ -5,7 +5,8 @@
 The loop plays held-out questions with the recipe's agent and environment. Every model call is
 kept, and the same prompts are then given to the engine alone, in the batches in which the loop
 asked them and all at once: the first says what the loop costs around the engine, the second
-what waiting for each other (lockstep) costs on top.
+what waiting for each other (lockstep) costs on top, less what later contexts take over from
+earlier ones. The last row is the loop once more over an engine that keeps no attention states.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from memsearcher.agents.protocol import Reply
-from memsearcher.assemble import make_agent, make_engine, make_environment
+from memsearcher.assemble import adapter_path, make_agent, make_environment
 from memsearcher.engines.protocol import Engine, EngineFailure, Request, Sampling
+from memsearcher.engines.transformers import TransformersEngine
 from memsearcher.recipe import load_recipe
 from memsearcher.rollout import rollout
 from memsearcher.tasks import factbook
+from memsearcher.trajectory import Trajectory
 
 GREEDY = Sampling()
 
@@ -47,8 +50,9 @@ class RecordingEngine:
         return self.engine.generate(requests, sampling)
 
 
-def timed_bare(engine: Engine, batches: Sequence[Sequence[Request]]) -> tuple[int, float]:
+def timed_bare(engine: TransformersEngine, batches: Sequence[Sequence[Request]]) -> tuple[int, float]:
     """Sampled tokens and seconds of the engine alone on `batches`."""
+    engine.forget()
     fresh = copy.deepcopy(batches)
     tokens, started = 0, time.perf_counter()
     for batch in fresh:
@@ -57,6 +61,10 @@ def timed_bare(engine: Engine, batches: Sequence[Sequence[Request]]) -> tuple[in
                 raise reply
             tokens += reply.sampled_tokens or 0
     return tokens, time.perf_counter() - started
+
+
+def sampled_tokens(played: Sequence[Trajectory]) -> int:
+    return sum(each.sampled_tokens or 0 for each in played)
 
 
 def main() -> None:
@@ -69,20 +77,30 @@ def main() -> None:
     arguments = parser.parse_args()
 
     recipe = load_recipe(arguments.recipe, arguments.set)
-    agent, environment, engine = make_agent(recipe), make_environment(recipe), make_engine(recipe.model)
+    agent, environment = make_agent(recipe), make_environment(recipe)
+    engine = TransformersEngine.load(recipe.model.name, adapter_path(recipe.model), batch_size=recipe.model.batch_size)
+    forgetful = TransformersEngine(engine.model, engine.tokenizer, batch_size=engine.batch_size, prefix_tokens=0)
     tasks = factbook.load("dev", shape="chain", hops=2, n=arguments.n)
     best: dict[str, tuple[int, float]] = {}
     context = 0
-    for _ in range(arguments.repeats):
-        recorder = RecordingEngine(engine)
+
+    def timed_loop(engine: Engine) -> tuple[list[Trajectory], float]:
         started = time.perf_counter()
-        played = list(rollout(agent, environment, recorder, [(task, 0) for task in tasks], width=recipe.width))
-        loop = (sum(each.sampled_tokens or 0 for each in played), time.perf_counter() - started)
+        played = list(rollout(agent, environment, engine, [(task, 0) for task in tasks], width=recipe.width))
+        return played, time.perf_counter() - started
+
+    for _ in range(arguments.repeats):
+        engine.forget()
+        recorder = RecordingEngine(engine)
+        played, seconds = timed_loop(recorder)
+        loop = (sampled_tokens(played), seconds)
+        played, seconds = timed_loop(forgetful)
         context = sum(call.context_tokens or 0 for each in played for call in each.calls)
         rounds = {
             "inside the loop": loop,
             "bare engine, same batches": timed_bare(engine, recorder.batches),
             "bare engine, all at once": timed_bare(engine, [[each for batch in recorder.batches for each in batch]]),
+            "inside the loop, no states kept": (sampled_tokens(played), seconds),
         }
         for name, measured in rounds.items():
             best[name] = min(best.get(name, measured), measured, key=lambda pair: pair[1])

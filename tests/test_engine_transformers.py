@@ -8,6 +8,7 @@ import torch
 from memsearcher.engines import decoding
 from memsearcher.engines.attention import RoomyLayer, grouped_attention
 from memsearcher.engines.decoding import common_prefix, prefill
+from memsearcher.engines.prefix import PrefixCache, Start
 from memsearcher.engines.protocol import EngineFailure, Request, Sampling
 from memsearcher.engines.row import Row
 from memsearcher.engines.sampling import uniforms
@@ -119,7 +120,7 @@ def test_prefill_with_shared_prefix_and_groups_is_exact(kind, tokens, monkeypatc
     assert common_prefix([tuple(context) for context in contexts]) >= decoding.SHORTEST_PREFIX
     with torch.inference_mode(), grouped_attention(subject.model):
         for share in (True, False):
-            cache, logits, mask = prefill(subject.model, contexts, share_prefix=share, room=3)
+            cache, logits, mask = prefill(subject.model, contexts, room=3, share_prefix=share)
             assert mask.sum(-1).tolist() == [len(context) for context in contexts]
             for context, line in zip(contexts, logits, strict=True):
                 want = subject.model(torch.tensor([context])).logits[0, -1]
@@ -127,10 +128,102 @@ def test_prefill_with_shared_prefix_and_groups_is_exact(kind, tokens, monkeypatc
             assert cache.get_seq_length() == mask.shape[1]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", [1, 40, 10_000])
+def test_contexts_that_begin_with_earlier_ones_are_exact(kind, tokens, monkeypatch):
+    monkeypatch.setitem(decoding.TOKENS_AT_ONCE, "cpu", tokens)
+    subject = engine(kind, batch_size=4)
+    calls = requests(9)
+    computed = computed_tokens(monkeypatch)
+    for turn in range(3):
+        before, contexts = len(computed), 0
+        # One conversation goes on, one begins again, one is new; the others rest and may be forgotten.
+        for reply, call in zip(subject.generate(calls, Sampling(1.0)), calls, strict=True):
+            ids, logprobs = slow_reply(
+                subject.model, call.conversation.token_ids, call.limit, Sampling(1.0), call.seed, subject.chat.end_ids
+            )
+            assert reply.token_ids == ids
+            assert reply.logprobs == pytest.approx(logprobs, abs=1e-4)
+            contexts += reply.context_tokens
+            said = Segment("assistant", "reply", reply.text, reply.token_ids, reply.logprobs, trained=True)
+            call.conversation.tell([said]).tell([Segment("user", "observation", f"found {turn} of the capital")])
+        if turn:
+            assert sum(computed[before:]) < contexts  # sampled tokens and padding included
+        calls = [*calls[turn % 2 :: 2], *requests(2), Request(conversation(50 + turn), 5, seed=turn)]
+
+
+def computed_tokens(monkeypatch):
+    """Tokens that each forward pass gets, padding included."""
+    tokens = []
+    forward = decoding._forward
+
+    def spy(model, ids, mask, positions, cache):
+        tokens.append(ids.numel())
+        return forward(model, ids, mask, positions, cache)
+
+    monkeypatch.setattr(decoding, "_forward", spy)
+    return tokens
+
+
+def test_the_same_again_is_computed_from_its_last_token_on(monkeypatch):
+    computed = computed_tokens(monkeypatch)
+    subject = engine()
+    first = subject.generate(requests(3, limit=1), Sampling())
+    assert sum(computed) > 60
+    computed.clear()
+    second = subject.generate(requests(3, limit=1), Sampling())
+    assert computed == [3]
+    for one, other in zip(first, second, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def test_changed_weights_are_seen(monkeypatch):
+    subject, calls = engine(), requests(3, limit=1)
+    first = subject.generate(calls, Sampling())
+    with torch.no_grad():
+        for weight in subject.model.parameters():
+            weight.mul_(1.1)
+    computed = computed_tokens(monkeypatch)
+    changed = subject.generate(calls, Sampling())
+    assert sum(computed) > 60
+    assert [reply.logprobs for reply in changed] != [reply.logprobs for reply in first]
+    subject.forget()
+    assert subject.generate(calls, Sampling()) == changed
+
+
+def test_prefix_cache_keeps_what_fits_and_what_is_used():
+    def states(ids):
+        return [(torch.tensor(ids), torch.tensor(ids))]
+
+    cache = PrefixCache(10)
+    cache.begin_call()
+    assert cache.find([1, 2, 3]) == Start()
+    cache.keep([1, 2, 3, 4], states([1, 2, 3, 4]))
+    assert cache.find([1, 2, 9]).length == 2
+    assert cache.find([1, 2]).length == 1  # one token is left to compute
+    assert cache.find([5, 6]) == Start()
+    cache.keep([1, 2, 3, 4, 5, 6], states([1, 2, 3, 4, 5, 6]))
+    assert len(cache) == 6  # in the place of what it continues
+    cache.keep([7, 8, 9, 10, 11], states([7, 8, 9, 10, 11]))
+    assert len(cache) == 6  # no room
+    cache.keep([7, 8], states([7, 8]))
+    cache.begin_call()
+    assert cache.find([7, 9]).length == 1
+    for _ in range(2):
+        cache.begin_call()
+    assert len(cache) == 2  # [7, 8] was used later
+    cache.clear()
+    assert len(cache) == 0
+    with pytest.raises(ValueError, match="prefix_tokens"):
+        engine(prefix_tokens=-1)
+
+
 def test_a_sliding_window_is_exact_too():
     window = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}
     subject = engine("qwen2", config=window, batch_size=4)
     calls = requests(5)
+    subject.generate(calls, Sampling())
     for call, reply in zip(calls, subject.generate(calls, Sampling()), strict=True):
         ids, logprobs = slow_reply(
             subject.model, call.conversation.token_ids, call.limit, Sampling(), 0, subject.chat.end_ids

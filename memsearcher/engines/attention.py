@@ -18,6 +18,8 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from memsearcher.engines.prefix import Start
+
 _NAME = "memsearcher_grouped"
 
 
@@ -61,6 +63,29 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
             length = self.get_seq_length()
             self.keys, self.values = (store[:, :, :length] for store in self._store)
 
+    def begin(self, known: Sequence[tuple[Tensor, Tensor] | None], lengths: Sequence[int], room: int) -> None:
+        """Begin with the first `lengths` tokens of known states, a row each, aligned at their ends.
+
+        Slots before a shorter row's states hold zeros, for the mask to leave out.
+
+        Args:
+            known: keys and values of a row, shape `[heads, length, size]`; at least one row has some.
+            room: tokens to make room for behind them, besides those that decoding adds.
+        """
+        keys, values = next(states for states in known if states is not None)
+        self.lazy_initialization(keys, values)
+        longest = max(lengths)
+        stores = []
+        for kind, one in enumerate((keys, values)):
+            store = one.new_empty(len(known), one.shape[0], longest + room + self.room, one.shape[-1])
+            for place, states, length in zip(store, known, lengths, strict=True):
+                place[:, : longest - length] = 0
+                if states is not None:
+                    place[:, longest - length : longest] = states[kind][:, :length]
+            stores.append(store)
+        self._store = (stores[0], stores[1])
+        self.keys, self.values = (store[:, :, :longest] for store in stores)
+
     def join(self, layers: Sequence[DynamicLayer]) -> None:
         """Take the rows of other layers, aligned at their ends (see `joined`)."""
         self.lazy_initialization(layers[0].keys, layers[0].values)
@@ -83,13 +108,14 @@ def roomy_cache(config: Any, room: int) -> DynamicCache:
     return cache
 
 
-def repeated(cache: DynamicCache, config: Any, rows: int, room: int) -> DynamicCache:
-    """A cache of many rows that begins with what a cache of one row holds, which is left as it is."""
-    many = roomy_cache(config, room)
-    for layer, one in zip(many.layers, cache.layers, strict=True):
-        layer.lazy_initialization(one.keys, one.values)
-        layer.keys, layer.values = (held.expand(rows, -1, -1, -1) for held in (one.keys, one.values))
-    return many
+def started(starts: Sequence[Start], config: Any, new: int, room: int) -> DynamicCache:
+    """A cache whose rows begin with known states, aligned at their ends, and have place for `new` and `room` tokens."""
+    cache = roomy_cache(config, room)
+    lengths = [start.length for start in starts]
+    if any(lengths):
+        for number, layer in enumerate(cache.layers):
+            layer.begin([start.states and start.states[number] for start in starts], lengths, new)
+    return cache
 
 
 def joined(caches: Sequence[DynamicCache], config: Any, room: int) -> DynamicCache:

@@ -2,8 +2,8 @@
 
 Each row's tokens are those of that row alone, up to floating point: rows have their own
 random numbers, padding is masked, positions are passed. What contexts have in common is
-computed once: identical contexts, and a prefix that all of them share. Rows that have
-ended leave the batch.
+computed once: identical contexts, a prefix that all of them share, and what they begin with
+of the contexts of earlier calls. Rows that have ended leave the batch.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from memsearcher.engines.attention import grouped_attention, joined, repeated, roomy_cache
+from memsearcher.engines.attention import grouped_attention, joined, roomy_cache, started
 from memsearcher.engines.chat import ChatFormat
+from memsearcher.engines.prefix import PrefixCache, Start, states_of
 from memsearcher.engines.protocol import EngineFailure, Sampling
 from memsearcher.engines.row import Row
 from memsearcher.engines.sampling import draw, uniforms
@@ -28,34 +29,45 @@ TOKENS_AT_ONCE = defaultdict(lambda: 16_384, cpu=1_024)
 """Tokens of one prefill pass, by device: a CPU is as fast with few of them, and less of them is padding."""
 
 
-def decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Sampling, share_prefix: bool = True) -> None:
+def decode(
+    model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Sampling, kept: PrefixCache | None = None
+) -> None:
     """Sample every row to its end, in place.
+
+    Args:
+        kept: what earlier calls of the same model left; contexts begin with it where they can, and are added to it.
 
     Raises:
         Whatever the model raises; rows that have ended by then keep what they have.
     """
     with torch.inference_mode(), grouped_attention(model):
-        _decode(model, chat, rows, sampling, share_prefix)
+        _decode(model, chat, rows, sampling, kept)
 
 
-def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Sampling, share_prefix: bool) -> None:
+def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Sampling, kept: PrefixCache | None) -> None:
     live = list(rows)
     numbers = torch.zeros(len(rows), max(row.request.limit for row in rows), dtype=torch.float64)
     if sampling.temperature > 0:
         for line, row in zip(numbers, rows, strict=True):
             line[: row.request.limit] = uniforms(row.request.seed, row.request.limit)
-    cache, logits, mask = prefill(model, [row.context for row in rows], share_prefix, numbers.shape[1])
+    cache, logits, mask = prefill(model, [row.context for row in rows], numbers.shape[1], kept)
+    if any(cache.is_sliding):
+        kept = None
     positions = torch.tensor([len(row.context) for row in rows], device=mask.device)
     step = 0
     while True:
         tokens, logprobs = draw(logits, sampling, numbers[:, step])
-        for row, token, logprob in zip(live, tokens.tolist(), logprobs.tolist(), strict=True):
+        for number, (row, token, logprob) in enumerate(zip(live, tokens.tolist(), logprobs.tolist(), strict=True)):
             if row.done:
                 continue
             if logprob != logprob:
                 row.failure = EngineFailure(f"the model's logits are not finite at token {len(row.ids) + 1} of a reply")
             else:
                 row.take(token, logprob, chat)
+                if kept is not None and row.finish is not None:
+                    # The newest token has not been through the model.
+                    ids = [*row.context, *row.ids[:-1]]
+                    kept.keep(ids, states_of(cache, number, mask[number].nonzero()[: len(ids), 0]))
         going = [number for number, row in enumerate(live) if not row.done]
         if not going:
             return
@@ -72,69 +84,80 @@ def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Samplin
 
 
 def prefill(
-    model: Any, contexts: Sequence[list[int]], share_prefix: bool = True, room: int = 0
+    model: Any, contexts: Sequence[list[int]], room: int = 0, kept: PrefixCache | None = None, share_prefix: bool = True
 ) -> tuple[DynamicCache, Tensor, Tensor]:
     """Run contexts through the model: the cache, the logits behind each, and the mask of what the cache holds.
 
-    Contexts of like length go together, a few at a time, which keeps padding short.
+    Contexts with as many tokens to compute go together, a few at a time, which keeps padding short.
 
     Args:
         room: tokens that the cache makes room for behind the contexts.
+        kept: states that contexts may begin with.
+        share_prefix: whether to compute once what all contexts begin with.
 
     Returns:
         the cache, logits `[rows, vocabulary]` and mask `[rows, length]`. Rows end together;
-        padding lies to the left, and behind the shared prefix where there is one.
+        padding lies to the left, and behind what a row begins with.
     """
     config, device = model.config, model.device
     distinct = sorted({tuple(context) for context in contexts}, key=lambda context: (len(context), context))
-    prefix = roomy_cache(config, 0)
     # A sliding window counts cache slots: there, only rows of one length or padding to the left is exact.
-    sliding = any(prefix.is_sliding)
+    sliding = any(roomy_cache(config, 0).is_sliding)
+    starts = [Start() if kept is None or sliding else kept.find(context) for context in distinct]
     shared = common_prefix(distinct) if share_prefix and not sliding and len(distinct) > 1 else 0
-    shared = shared if shared >= SHORTEST_PREFIX else 0
-    if shared:
+    if shared >= SHORTEST_PREFIX and shared > max(start.length for start in starts):
         ids = torch.tensor([distinct[0][:shared]], device=device)
+        prefix = roomy_cache(config, 0)
         _forward(model, ids, torch.ones_like(ids), torch.arange(shared, device=device)[None], prefix)
-    groups = [distinct] if sliding else _groups(distinct, shared, TOKENS_AT_ONCE[device.type])
+        starts = [Start(shared, states_of(prefix, 0, torch.arange(shared, device=device)))] * len(distinct)
+    begun = sorted(zip(distinct, starts, strict=True), key=lambda pair: len(pair[0]) - pair[1].length)
+    groups = [begun] if sliding else _groups(begun, TOKENS_AT_ONCE[device.type])
     caches, logits, masks = [], [], []
     for group in groups:
-        own_room = room if len(groups) == 1 else 0
-        cache = repeated(prefix, config, len(group), own_room) if shared else roomy_cache(config, own_room)
-        ids, mask, positions = _padded(group, shared)
+        ids, mask, positions = _padded(group)
+        cache = started([start for _, start in group], config, ids.shape[1], room if len(groups) == 1 else 0)
         masks.append(mask.to(device))
         logits.append(_forward(model, ids.to(device), masks[-1], positions.to(device), cache))
         caches.append(cache)
     whole = caches[0] if len(groups) == 1 else joined(caches, config, room)
     length = max(mask.shape[1] for mask in masks)
     mask = torch.cat([torch.nn.functional.pad(mask, (length - mask.shape[1], 0)) for mask in masks])
-    places = {context: number for number, context in enumerate(distinct)}
+    places = {context: number for number, (context, _) in enumerate(begun)}
     rows = torch.tensor([places[tuple(context)] for context in contexts], device=device)
-    if rows.tolist() != list(range(len(distinct))):
+    if rows.tolist() != list(range(len(begun))):
         whole.batch_select_indices(rows)
     return whole, torch.cat(logits)[rows], mask[rows]
 
 
-def _groups(contexts: Sequence[tuple[int, ...]], shared: int, tokens: int) -> list[list[tuple[int, ...]]]:
-    """Contexts sorted by length in runs of at most `tokens` tokens to compute, padding included."""
-    groups: list[list[tuple[int, ...]]] = [[]]
-    for context in contexts:
-        if groups[-1] and (len(context) - shared) * (len(groups[-1]) + 1) > tokens:
+Begun = tuple[tuple[int, ...], Start]
+"""A context, and what of it is known."""
+
+
+def _groups(begun: Sequence[Begun], tokens: int) -> list[list[Begun]]:
+    """Contexts, sorted by what there is to compute, in runs of at most `tokens` tokens of it, padding included."""
+    groups: list[list[Begun]] = [[]]
+    for context, start in begun:
+        if groups[-1] and (len(context) - start.length) * (len(groups[-1]) + 1) > tokens:
             groups.append([])
-        groups[-1].append(context)
+        groups[-1].append((context, start))
     return groups
 
 
-def _padded(contexts: Sequence[tuple[int, ...]], shared: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids and positions of what follows the shared prefix, and the mask of both, padded between them."""
-    longest = max(map(len, contexts)) - shared
-    ids = torch.zeros(len(contexts), longest, dtype=torch.int64)
-    mask = torch.zeros(len(contexts), shared + longest, dtype=torch.int64)
-    mask[:, :shared] = 1
-    for number, context in enumerate(contexts):
-        rest = len(context) - shared
-        ids[number, longest - rest :] = torch.tensor(context[shared:])
-        mask[number, shared + longest - rest :] = 1
-    return ids, mask, (mask.cumsum(-1) - 1).clamp(min=0)[:, shared:]
+def _padded(begun: Sequence[Begun]) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids and positions of what is to compute, and the mask of that and of what is known.
+
+    Known tokens are aligned at their ends and the others too, so padding lies before both.
+    """
+    known = max(start.length for _, start in begun)
+    longest = max(len(context) - start.length for context, start in begun)
+    ids = torch.zeros(len(begun), longest, dtype=torch.int64)
+    mask = torch.zeros(len(begun), known + longest, dtype=torch.int64)
+    for number, (context, start) in enumerate(begun):
+        rest = len(context) - start.length
+        ids[number, longest - rest :] = torch.tensor(context[start.length :])
+        mask[number, known - start.length : known] = 1
+        mask[number, known + longest - rest :] = 1
+    return ids, mask, (mask.cumsum(-1) - 1).clamp(min=0)[:, known:]
 
 
 def common_prefix(contexts: Sequence[tuple[int, ...]]) -> int:

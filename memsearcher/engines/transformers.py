@@ -14,6 +14,7 @@ from memsearcher.agents.protocol import Reply
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.engines.decoding import decode
 from memsearcher.engines.models import adapter_label, load_model
+from memsearcher.engines.prefix import PrefixCache
 from memsearcher.engines.protocol import EngineFailure, Request, Sampling, failure
 from memsearcher.engines.row import Row
 
@@ -22,13 +23,18 @@ class TransformersEngine:
     """Answers model calls with a causal language model of transformers.
 
     The model is shared, not owned: a trainer may go on changing its weights. It is put
-    into evaluation mode for each call and back afterwards.
+    into evaluation mode for each call and back afterwards. Between calls the engine keeps
+    attention states, and forgets them when a weight has been changed in place, as
+    optimizers do; who changes the model in another way (another adapter, merging) must
+    call `forget`.
 
     Args:
         model: a decoder with attention layers (a PeftModel will do), on its device.
         tokenizer: a fast tokenizer with a chat template.
         batch_size: rows at once, at most.
         batch_tokens: tokens of context at once, padding included, at most (a longer single context runs alone).
+        prefix_tokens: tokens whose attention states are kept, at most, for later contexts that begin
+            with them; 0 keeps none. A token of SmolLM2-135M takes 46 KB in float32.
         name: the model's name on the record; by default where it was loaded from.
         adapter: the folder of the adapter that the model carries, for the record.
         chat: the chat format, if it needs options (see `ChatFormat.from_tokenizer`).
@@ -44,12 +50,15 @@ class TransformersEngine:
         tokenizer: PreTrainedTokenizerBase,
         batch_size: int = 32,
         batch_tokens: int = 32_768,
+        prefix_tokens: int = 32_768,
         name: str | None = None,
         adapter: Path | None = None,
         chat: ChatFormat | None = None,
     ) -> None:
         if batch_size < 1 or batch_tokens < 1:
             raise ValueError(f"batch_size and batch_tokens must be at least 1, not {batch_size} and {batch_tokens}")
+        if prefix_tokens < 0:
+            raise ValueError(f"prefix_tokens must be at least 0, not {prefix_tokens}")
         if any(DynamicCache(config=model.config).is_linear):
             raise ValueError(f"{type(model).__name__} has recurrent layers; TransformersEngine needs attention layers")
         self.model = model
@@ -57,6 +66,8 @@ class TransformersEngine:
         self.chat = chat or ChatFormat.from_tokenizer(tokenizer)
         self.batch_size = batch_size
         self.batch_tokens = batch_tokens
+        self._prefixes = PrefixCache(prefix_tokens)
+        self._weights = _versions(model)
         self._name = name or str(model.config.name_or_path)
         self._adapter = adapter_label(adapter)
 
@@ -87,6 +98,10 @@ class TransformersEngine:
             "transformers": transformers.__version__,
         }
 
+    def forget(self) -> None:
+        """Drop the attention states of earlier calls, which a changed model must not use."""
+        self._prefixes.clear()
+
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply | EngineFailure]:
         """Answer every request, in order, whatever the batches are.
 
@@ -97,12 +112,17 @@ class TransformersEngine:
         longest = self.model.config.get_text_config().max_position_embeddings
         answers = [Row.start(request, self.chat, longest) for request in requests]
         rows = [row for row in answers if isinstance(row, Row)]
+        weights = _versions(self.model)
+        if weights != self._weights:
+            self.forget()
+            self._weights = weights
+        self._prefixes.begin_call()
         training = self.model.training
         self.model.eval()
         try:
             for batch in self._batches(rows):
                 try:
-                    decode(self.model, self.chat, batch, sampling)
+                    decode(self.model, self.chat, batch, sampling, self._prefixes)
                 except Exception as error:  # noqa: BLE001 - a model may fail in any way; the others go on
                     for row in batch:
                         if not row.done:
@@ -121,3 +141,8 @@ class TransformersEngine:
             batch.append(row)
         if batch:
             yield batch
+
+
+def _versions(model: Any) -> int:
+    """A number that grows whenever a weight is changed in place."""
+    return sum(weight._version for weight in model.parameters())

@@ -86,6 +86,7 @@ class Policy:
     def play(self, episodes: Sequence[Episode], environment: Environment, greedy: bool = False) -> Clock:
         """Play every episode to its end. All processes must call this together, also with no episodes."""
         clock = Clock()
+        engine = self._engine() if self.trainer.args.shared_decoding else None
         while True:
             self._act(episodes, environment, clock)
             asking: dict[Kind, list[Episode]] = {}
@@ -96,7 +97,7 @@ class Policy:
             if not rounds:
                 return clock
             for kind in sorted(rounds):
-                self._answer(asking.get(kind, []), kind, rounds[kind], greedy, clock)
+                self._answer(asking.get(kind, []), kind, rounds[kind], greedy, clock, engine)
 
     def _act(self, episodes: Sequence[Episode], environment: Environment, clock: Clock) -> None:
         """Carry out actions until every episode waits for the model or has ended; encode what it is to read."""
@@ -131,11 +132,24 @@ class Policy:
             return EngineFailure("the conversation ends with a finished reply; there is nothing to answer")
         return None
 
-    def _answer(self, waiting: Sequence[Episode], kind: Kind, count: int, greedy: bool, clock: Clock) -> None:
+    def _engine(self) -> TransformersEngine:
+        """The engine of one play, in which the weights stay as they are."""
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
+        return TransformersEngine(model, self.trainer._tokenizer, chat=self.chat)
+
+    def _answer(
+        self,
+        waiting: Sequence[Episode],
+        kind: Kind,
+        count: int,
+        greedy: bool,
+        clock: Clock,
+        engine: TransformersEngine | None,
+    ) -> None:
         """One call of the backend for `count` prompts, those of no episode included."""
         started = time.perf_counter()
-        if self.trainer.args.shared_decoding:
-            for episode, reply in zip(waiting, self._decode(waiting, kind, greedy), strict=True):
+        if engine is not None:
+            for episode, reply in zip(waiting, self._decode(engine, waiting, kind, greedy), strict=True):
                 episode.send(reply)
             clock.generate += time.perf_counter() - started
             return
@@ -147,11 +161,11 @@ class Policy:
             episode.send(self._read(episode, ids[number], None if logprobs is None else logprobs[number]))
         clock.generate += time.perf_counter() - started
 
-    def _decode(self, waiting: Sequence[Episode], kind: Kind, greedy: bool) -> list[Reply | EngineFailure]:
+    def _decode(
+        self, engine: TransformersEngine, waiting: Sequence[Episode], kind: Kind, greedy: bool
+    ) -> list[Reply | EngineFailure]:
         """Replies by the engine's own loop, drawn by seeds from this process's random numbers."""
         trainer = self.trainer
-        model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-        engine = TransformersEngine(model, trainer._tokenizer, chat=self.chat)
         sampling = Sampling() if greedy else Sampling(trainer.temperature, trainer.top_p, trainer.top_k)
         seeds = torch.randint(1 << 62, (len(waiting),)).tolist()
         requests = [
