@@ -12,15 +12,16 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from memsearcher.training.batching import (
     NOBODY,
-    Packed,
     Row,
     filler,
     plan_chunks,
+    plan_trees,
     row_weights,
     rows_of,
     split_chunks,
     take,
 )
+from memsearcher.training.packing import Packed
 from memsearcher.trajectory import Call, Conversation, Limits, Segment, Task, Trajectory
 from tests.grpo_world import make
 
@@ -87,7 +88,7 @@ def test_weights():
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 700), st.data())
 def test_chunks_hold_every_row_once_within_the_budget(lengths, tokens, data):
-    chunks = plan_chunks(lengths, tokens)
+    chunks = plan_chunks([[0] * length for length in lengths], tokens)
     assert sorted(row for chunk in chunks for row in chunk) == list(range(len(lengths)))
     for chunk in chunks:
         assert len(chunk) == 1 or len(chunk) * max(lengths[row] for row in chunk) <= tokens
@@ -125,14 +126,15 @@ def test_packing_finds_every_token_again(sizes, seed):
         ids[row, prompt - p : prompt + c] = torch.tensor([draw.randint(1, 99) for _ in range(p + c)])
         mask[row, prompt - p : prompt + c] = 1
         trained[row, :c] = torch.tensor([draw.random() < 0.7 for _ in range(c)])
-    packed = Packed.from_padded(ids, mask.long(), trained)
-    assert packed.ids.shape[1] == max(p + c for p, c in sizes)
+    packed = Packed.rows(ids, mask.long(), trained)
+    given = packed.inputs["input_ids"]
+    assert given.shape[1] == max(p + c for p, c in sizes)
     for row, (p, c) in enumerate(sizes):
-        assert packed.ids[row, : p + c].tolist() == ids[row, prompt - p : prompt + c].tolist()
+        assert given[row, : p + c].tolist() == ids[row, prompt - p : prompt + c].tolist()
         wanted = ids[row, prompt:][trained[row]].tolist()
         assert [label for label in packed.labels[row].tolist() if label != -100] == wanted
     assert packed.labels.shape[1] == max(1, int(trained.sum(1).max())) + 1
-    behind = torch.nn.functional.pad(packed.ids[:, 1:], (0, 1)).float()[..., None]
+    behind = torch.nn.functional.pad(given[:, 1:], (0, 1)).float()[..., None]
     backbone = Gives(behind)
     with packed.scored(backbone):
         hidden = backbone().last_hidden_state[:, :-1, 0]
@@ -140,6 +142,55 @@ def test_packing_finds_every_token_again(sizes, seed):
     assert torch.equal(hidden[packed.labels[:, 1:] != -100].long(), packed.labels[packed.labels != -100])
     given_back = packed.unpack(hidden, trained)
     assert torch.equal(given_back, torch.where(trained, ids[:, prompt:], 0).float())
+
+
+letters = st.lists(st.lists(st.integers(1, 3), min_size=2, max_size=8), min_size=1, max_size=12)
+
+
+@given(letters, st.integers(1, 60), st.data())
+def test_trees_hold_every_row_once_within_the_budget(rows, tokens, data):
+    chunks = plan_trees(rows, tokens)
+    assert sorted(row for chunk in chunks for row in chunk) == list(range(len(rows)))
+    sizes = [beginnings([rows[row] for row in chunk]) for chunk in chunks]
+    assert sizes == sorted(sizes, reverse=True)
+    for chunk, size in zip(chunks, sizes, strict=True):
+        assert len(chunk) == 1 or size <= tokens
+        assert len(chunk) == 1 or len(chunk) * max(len(rows[row]) for row in chunk) <= 4 * tokens
+
+
+def beginnings(rows):
+    return len({tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)})
+
+
+@settings(max_examples=50, deadline=None)
+@given(letters, st.integers(0, 99))
+def test_a_packed_tree_finds_every_token_again(rows, seed):
+    """Beginnings stand once, and what is scored for a row are its trained tokens, each where it is predicted."""
+    draw = random.Random(seed)
+    cuts = [draw.randint(1, len(row) - 1) for row in rows]
+    prompt, width = max(cuts) + draw.randint(0, 2), max(len(row) for row in rows) + draw.randint(0, 2)
+    ids, mask = torch.zeros(len(rows), prompt + width, dtype=torch.long), torch.zeros(len(rows), prompt + width)
+    trained = torch.zeros(len(rows), width, dtype=torch.bool)
+    for number, (row, cut) in enumerate(zip(rows, cuts, strict=True)):
+        ids[number, prompt - cut : prompt - cut + len(row)] = torch.tensor(row)
+        mask[number, prompt - cut : prompt - cut + len(row)] = 1
+        trained[number, : len(row) - cut] = torch.tensor([draw.random() < 0.7 for _ in range(len(row) - cut)])
+    packed = Packed.tree(ids, mask.long(), trained)
+    given, paths = packed.inputs["input_ids"][0], packed.inputs["tree_paths"]
+    assert len(given) == beginnings(rows)
+    for row, path in zip(rows, paths, strict=True):
+        assert given[path[: len(row)]].tolist() == row
+        assert packed.inputs["position_ids"][0, path[: len(row)]].tolist() == list(range(len(row)))
+    assert paths.flatten()[packed.inputs["tree_picked"]].tolist() == list(range(len(given)))
+    # A model whose hidden state is the place in the tree, and whose number for a label is label and place.
+    number = packed.places[:, :-1] * 10 + packed.labels[:, 1:]
+    for row, cut, line, path, is_trained in zip(
+        rows, cuts, packed.unpack(number.float(), trained), paths, trained, strict=True
+    ):
+        for column in range(width):
+            place = cut + column
+            wanted = path[place - 1] * 10 + row[place] if is_trained[column] else 0
+            assert line[column] == wanted
 
 
 def test_take_trims_what_no_row_needs():

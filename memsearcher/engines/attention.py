@@ -21,6 +21,8 @@ from transformers.masking_utils import sdpa_mask
 from memsearcher.engines.prefix import Start
 
 _NAME = "memsearcher_grouped"
+LIKE_SDPA = {"sdpa"}
+"""Names of attention implementations that are transformers' `sdpa` for contexts side by side."""
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[misc]
@@ -134,7 +136,7 @@ def grouped_attention(model: Any) -> Iterator[None]:
     """Within, a model that attends by `sdpa` on a CPU reads shared keys where they are; others stay as they are."""
     config = model.config.get_text_config()
     before = config._attn_implementation
-    if before != "sdpa" or model.device.type != "cpu":
+    if before not in LIKE_SDPA or model.device.type != "cpu":
         yield
         return
     config._attn_implementation = _NAME

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from memsearcher.engines.prefix import common
 from memsearcher.trajectory import Conversation, Segment, Trajectory
 
 NOBODY = -1
@@ -124,35 +123,64 @@ def row_weights(rows: Sequence[Row], average: str, counted: Sequence[bool]) -> l
 
 
 def plan_evenly(
-    lengths: Sequence[int], idle: Sequence[bool], tokens: int, most: Callable[[int], int]
+    rows: Sequence[Sequence[int]],
+    idle: Sequence[bool],
+    plan: Callable[[Sequence[Sequence[int]]], list[list[int]]],
+    most: Callable[[int], int],
 ) -> list[list[int]]:
-    """Rows in chunks (see `plan_chunks`), equally many on every process and at least one.
+    """Rows of tokens in chunks, equally many on every process and at least one.
 
     Args:
         idle: rows that may be left out; the shortest of them make up for chunks that are missing.
+        plan: puts rows into chunks (`plan_chunks`, `plan_trees`).
         most: gives the largest of a number over all processes.
     """
     busy = [row for row, rests in enumerate(idle) if not rests]
-    spare = sorted(set(range(len(lengths))).difference(busy), key=lambda row: lengths[row])
-    chunks = [[busy[place] for place in chunk] for chunk in plan_chunks([lengths[row] for row in busy], tokens)]
+    spare = sorted(set(range(len(rows))).difference(busy), key=lambda row: len(rows[row]))
+    chunks = [[busy[place] for place in chunk] for chunk in plan([rows[row] for row in busy])]
     count = most(max(1, len(chunks)))
     return split_chunks(chunks + [[row] for row in spare[: max(0, count - len(busy))]], count)
 
 
-def plan_chunks(lengths: Sequence[int], tokens: int) -> list[list[int]]:
-    """Rows in chunks of like length, each of at most `tokens` tokens when padded to its longest row.
+def plan_chunks(rows: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """Rows of tokens in chunks of like length, each of at most `tokens` tokens when padded to its longest row.
 
     The longest rows come first, so that a run that lacks memory fails at once. A row that is
     longer than `tokens` is a chunk of its own.
     """
     chunks: list[list[int]] = []
     longest = 0
-    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+    for row in sorted(range(len(rows)), key=lambda row: (-len(rows[row]), row)):
         if not chunks or longest * (len(chunks[-1]) + 1) > tokens:
             chunks.append([])
-            longest = lengths[row]
+            longest = len(rows[row])
         chunks[-1].append(row)
     return chunks
+
+
+def plan_trees(rows: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """Rows of tokens in chunks of at most `tokens` tokens, those that rows begin with in common counted once.
+
+    Rows that begin alike go together. A chunk's rows hold at most four times `tokens` when padded to
+    its longest one, which is what attention sees. The largest chunks come first, so that a run that
+    lacks memory fails at once. A row that is longer than `tokens` is a chunk of its own.
+    """
+    chunks: list[list[int]] = []
+    sizes: list[int] = []
+    longest = 0
+    last: Sequence[int] = ()
+    for row in sorted(range(len(rows)), key=lambda row: (list(rows[row]), row)):
+        new = len(rows[row]) - common(last, rows[row])
+        longest, last = max(longest, len(rows[row])), rows[row]
+        if chunks and sizes[-1] + new <= tokens and longest * (len(chunks[-1]) + 1) <= 4 * tokens:
+            chunks[-1].append(row)
+            sizes[-1] += new
+        else:
+            chunks.append([row])
+            longest = len(rows[row])
+            sizes.append(longest)
+    order = sorted(range(len(chunks)), key=lambda number: -sizes[number])
+    return [chunks[number] for number in order]
 
 
 def split_chunks(chunks: Sequence[list[int]], count: int) -> list[list[int]]:
@@ -199,66 +227,6 @@ def take(inputs: dict[str, Tensor], rows: Sequence[int]) -> dict[str, Tensor]:
         else:
             taken[name] = value[index]
     return taken
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """Rows with nothing on their left, as a model is given them, and the places that are scored.
-
-    Every token's position is its place in its own conversation, whatever else is in the
-    batch, and padding lies behind it where causal attention does not look. The head, which
-    for a small model costs as much as the rest, sees only the places before a trained token.
-    """
-
-    ids: Tensor
-    places: Tensor
-    """Of each row, where its trained tokens are predicted, `[rows, most + 1]`; the last one counts for nothing."""
-    labels: Tensor
-    """What comes there, shifted by one as labels are; -100 for nothing."""
-    columns: Tensor
-    """Which tokens of the completions `[rows, width]` these are, `[rows, most]`."""
-
-    @classmethod
-    def from_padded(cls, input_ids: Tensor, attention_mask: Tensor, trained: Tensor) -> Packed:
-        """Pack prompts padded on the left and completions padded on the right.
-
-        Args:
-            input_ids: `[rows, prompt + width]`, with its `attention_mask`.
-            trained: bool `[rows, width]`, the tokens whose log-probability is wanted.
-        """
-        width = trained.shape[1]
-        prompts = attention_mask[:, :-width].sum(1, keepdim=True)
-        lengths = prompts + attention_mask[:, -width:].sum(1, keepdim=True)
-        start = input_ids.shape[1] - width - prompts
-        steps = torch.arange(int(lengths.max()), device=input_ids.device)
-        real = steps < lengths
-        ids = input_ids.gather(1, torch.where(real, start + steps, 0)) * real
-        most = max(1, int(trained.sum(1).max()))
-        columns = (~trained).sort(dim=1, stable=True).indices[:, :most]
-        wanted = trained.gather(1, columns)
-        labels = torch.where(wanted, input_ids[:, -width:].gather(1, columns), -100)
-        places = torch.where(wanted, prompts - 1 + columns, 0)
-        pad = torch.nn.functional.pad
-        return cls(ids, pad(places, (0, 1)), pad(labels, (1, 0), value=-100), columns)
-
-    @contextmanager
-    def scored(self, backbone: torch.nn.Module) -> Iterator[None]:
-        """Have a model's backbone give its hidden states at `places` only."""
-
-        def pick(module: torch.nn.Module, args: Any, output: Any) -> Any:
-            hidden = output.last_hidden_state
-            output.last_hidden_state = hidden.gather(1, self.places[..., None].expand(-1, -1, hidden.shape[-1]))
-            return output
-
-        handle = backbone.register_forward_hook(pick)
-        try:
-            yield
-        finally:
-            handle.remove()
-
-    def unpack(self, output: Tensor, trained: Tensor) -> Tensor:
-        """What a model gave for each label `[rows, most]`, as `[rows, width]`; 0 where not trained."""
-        return output.new_zeros(trained.shape).scatter(1, self.columns, output).masked_fill(~trained, 0.0)
 
 
 def _logprobs(conversation: Conversation) -> list[float] | None:

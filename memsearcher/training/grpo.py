@@ -25,8 +25,9 @@ How it sits on TRL
     rows, one a conversation. So `_generate` plays the episodes and gives N rows,
     `_calculate_rewards` scores trajectories, `_generate_and_score_completions` stamps each
     row with its owner's advantage and puts w_ij into the loss mask, and `compute_loss` runs
-    the rows in chunks of like length. Clipping, KL, importance correction, old and reference
-    log-probabilities are TRL's own code.
+    the rows in chunks, in which what conversations begin with in common is computed once
+    (`training/tree.py`; rows of like length where the model cannot). Clipping, KL,
+    importance correction, old and reference log-probabilities are TRL's own code.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -53,11 +55,22 @@ from memsearcher.engines.encoding import without_surrogates
 from memsearcher.environments.protocol import Environment
 from memsearcher.rollout import Episode
 from memsearcher.training import resume
-from memsearcher.training.batching import Packed, filler, padded, plan_evenly, row_weights, rows_of, take
+from memsearcher.training.attention import attend_by_paths
+from memsearcher.training.batching import (
+    filler,
+    padded,
+    plan_chunks,
+    plan_evenly,
+    plan_trees,
+    row_weights,
+    rows_of,
+    take,
+)
 from memsearcher.training.config import MultiContextGRPOConfig, differences
 from memsearcher.training.generation import Clock, Policy
 from memsearcher.training.guard import FiniteGuard
 from memsearcher.training.metrics import Alone, ChunkMetrics, measure, summarize, transcript
+from memsearcher.training.packing import Packed
 from memsearcher.training.rewards import Reward, as_functions, check_tasks, compare, reward_table
 from memsearcher.trajectory import Task, Trajectory
 
@@ -119,6 +132,8 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         self.policy = Policy(
             self, ChatFormat.from_tokenizer(self._tokenizer, **self.chat_template_kwargs), self._longest()
         )
+        models = (self.accelerator.unwrap_model(self.model), self.ref_model)
+        self._shares = all(attend_by_paths(each) for each in models if each is not None)
         self.guard = FiniteGuard(self.accelerator, args.max_skipped_steps)
         self.add_callback(self.guard)
         self.add_callback(resume.StartingPoint(self))
@@ -233,10 +248,12 @@ class MultiContextGRPOTrainer(GRPOTrainer):
 
     # --- the loss
 
-    def _plan(self, lengths: Tensor, idle: Tensor | None = None) -> list[list[int]]:
+    def _plan(self, ids: Tensor, mask: Tensor, idle: Tensor | None = None) -> list[list[int]]:
         """Rows in chunks; equally many on every process, since a sharded model runs them together."""
-        resting = [False] * len(lengths) if idle is None else idle.tolist()
-        return plan_evenly(lengths.tolist(), resting, self.args.tokens_per_chunk, self._most)
+        rows = [line[real].tolist() for line, real in zip(ids, mask.bool(), strict=True)]
+        resting = [False] * len(rows) if idle is None else idle.tolist()
+        plan = partial(plan_trees if self._shares else plan_chunks, tokens=self.args.tokens_per_chunk)
+        return plan_evenly(rows, resting, plan, self._most)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -255,13 +272,13 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         """
         trained, bare = self._trained, self.accelerator.unwrap_model(model)
         backbone = (bare.get_base_model() if is_peft_model(bare) else bare).base_model
-        chunks = [list(range(len(input_ids)))] if batch_size is None else self._plan(attention_mask.sum(1))
+        chunks = [list(range(len(input_ids)))] if batch_size is None else self._plan(input_ids, attention_mask)
         logprobs, entropies = [], []
         for chunk in chunks:
-            packed = Packed.from_padded(input_ids[chunk], attention_mask[chunk], trained[chunk])
-            # Padding lies behind every token that is scored, so causal attention needs no mask.
+            pack = Packed.tree if self._shares else Packed.rows
+            packed = pack(input_ids[chunk], attention_mask[chunk], trained[chunk])
             with self.accelerator.autocast(), packed.scored(backbone):
-                output = model(input_ids=packed.ids, labels=packed.labels, fused_lm_head=True)
+                output = model(**packed.inputs, labels=packed.labels, fused_lm_head=True)
             logprobs.append(packed.unpack(output.log_probs, trained[chunk]))
             if compute_entropy:
                 entropies.append(packed.unpack(output.entropy, trained[chunk]))
@@ -274,11 +291,13 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         """The loss of all rows; all chunks but the last are backpropagated here, the last one by the caller."""
         started = time.perf_counter()
         logged, chunk_metrics = self._metrics["train"], ChunkMetrics()
-        lengths = inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1)
+        ids, mask = (
+            torch.cat([inputs[f"{part}_{kind}"] for part in ("prompt", "completion")], 1) for kind in ("ids", "mask")
+        )
         idle = None
         if self.args.skip_without_advantage and not self.beta:
             idle = (inputs["advantages"] == 0) | (inputs["tool_mask"].sum(1) == 0)
-        chunks = self._plan(lengths, idle)
+        chunks = self._plan(ids, mask, idle)
         loss = total = torch.zeros((), device=self.accelerator.device)
         for number, chunk in enumerate(chunks, 1):
             part = take(inputs, chunk)

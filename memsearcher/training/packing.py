@@ -1,96 +1,116 @@
-"""A trajectory as one sequence: what its conversations have in common is computed once.
+"""A chunk of rows as a model is given it, and the places in it that are scored.
 
-The conversations are laid out as the tree of their beginnings. A token sees those before it in
-its own conversation and no others (a 2-D mask), and its position is its place there, so each
-token's log-probability is what it is with the turns run apart.
-
-MEM1's official code recomposes a trajectory too, with two faults that this avoids: its mask
-leaves the internal state before out of what the next one sees, and a mask of zeros and ones is
-passed where one that is added to the scores is expected, so that it masks nothing. There, a
-state also stands in the sequence once, though the model has it in two contexts: as it wrote it,
-with all that it read then in sight, and in the next turn without that. Here it stands twice.
-
-A building block for an optimization; the trainer runs conversations as rows of a batch.
+The head, which for a small model costs as much as the rest, sees only the places before a
+trained token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from memsearcher.trajectory import Trajectory
+from memsearcher.training.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A trajectory's tokens, each beginning that conversations share only once.
+    """Inputs of a model, where trained tokens are predicted, and how to find their numbers again."""
 
-    Attributes:
-        ids: `[tokens]`.
-        positions: `[tokens]`, each token's place in its conversations.
-        sees: bool `[tokens, tokens]`, whether the token of the row attends to that of the column.
-        before: `[tokens]`, the place of the token before it in its conversations; -1 for a first one.
-        paths: of each conversation, the places of its tokens in order.
-    """
+    inputs: dict[str, Tensor]
+    places: Tensor
+    """Of each line of inputs, where trained tokens are predicted, `[lines, most + 1]`; the last counts for nothing."""
+    labels: Tensor
+    """What comes there, shifted by one as labels are; -100 for nothing."""
+    found: Tensor
+    """`[rows, width]`, where the number of each trained token stands in `[lines, most]`, counted line after line."""
 
-    ids: Tensor
-    positions: Tensor
-    sees: Tensor
-    before: Tensor
-    paths: list[list[int]]
+    @classmethod
+    def rows(cls, input_ids: Tensor, attention_mask: Tensor, trained: Tensor) -> Packed:
+        """Rows side by side, with nothing on their left, a line each.
 
-    def inputs(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        """What a model of transformers takes: one row, with a mask `[1, 1, tokens, tokens]` to add to the scores."""
-        mask = torch.zeros(self.sees.shape, dtype=dtype).masked_fill(~self.sees, torch.finfo(dtype).min)
-        return {
-            "input_ids": self.ids[None],
-            "position_ids": self.positions[None],
-            "attention_mask": mask[None, None],
-        }
-
-    def logprobs(self, logits: Tensor) -> list[Tensor]:
-        """Of each conversation, the log-probability of every token but the first.
+        Padding lies behind every token that is scored, so causal attention needs no mask.
 
         Args:
-            logits: `[1, tokens, vocabulary]`, what the model gave for `inputs`.
+            input_ids: `[rows, prompt + width]`: prompts padded on the left, completions on the right.
+            attention_mask: of the same shape.
+            trained: bool `[rows, width]`, the tokens whose log-probability is wanted.
         """
-        scores = logits[0].log_softmax(-1)
-        each = scores[self.before, self.ids]
-        return [each[path[1:]] for path in self.paths]
+        count, width = trained.shape
+        prompts = attention_mask[:, :-width].sum(1, keepdim=True)
+        lengths = prompts + attention_mask[:, -width:].sum(1, keepdim=True)
+        start = input_ids.shape[1] - width - prompts
+        steps = torch.arange(int(lengths.max()), device=input_ids.device)
+        real = steps < lengths
+        ids = input_ids.gather(1, torch.where(real, start + steps, 0)) * real
+        most = max(1, int(trained.sum(1).max()))
+        columns = (~trained).sort(dim=1, stable=True).indices[:, :most]
+        wanted = trained.gather(1, columns)
+        labels = torch.where(wanted, input_ids[:, -width:].gather(1, columns), -100)
+        places = torch.where(wanted, prompts - 1 + columns, 0)
+        lines = most * torch.arange(count, device=input_ids.device)[:, None]
+        found = (lines + trained.cumsum(1) - 1).masked_fill(~trained, 0)
+        return cls({"input_ids": ids}, _one_more(places), _shifted(labels), found)
+
+    @classmethod
+    def tree(cls, input_ids: Tensor, attention_mask: Tensor, trained: Tensor) -> Packed:
+        """Rows as the tree of their beginnings, in one line, for a model that attends by paths.
+
+        The arguments are those of `rows`.
+        """
+        width, device = trained.shape[1], input_ids.device
+        real = attention_mask.bool()
+        tree = TokenTree.of([line[mask].tolist() for line, mask in zip(input_ids, real, strict=True)])
+        paths = torch.nn.utils.rnn.pad_sequence([torch.tensor(path) for path in tree.paths], batch_first=True)
+        picked = torch.zeros(len(tree.ids), dtype=torch.int64)
+        filled = torch.arange(paths.shape[1]) < real.sum(1, keepdim=True).cpu()
+        picked[paths[filled]] = filled.flatten().nonzero()[:, 0]
+        prompts = attention_mask[:, :-width].sum(1, keepdim=True).cpu()
+        wanted = trained.cpu()
+        tokens = paths.gather(1, (prompts + torch.arange(width)).clamp(max=paths.shape[1] - 1))
+        scored = torch.unique(tokens[wanted])
+        places, labels = tree.before[scored][None], tree.ids[scored][None]
+        if not len(scored):
+            places, labels = torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 1), -100)
+        found = torch.searchsorted(scored, tokens).masked_fill(~wanted, 0)
+        inputs = {
+            "input_ids": tree.ids[None],
+            "position_ids": tree.positions[None],
+            "attention_mask": torch.ones(1, 1, 1, 1),
+            "tree_paths": paths,
+            "tree_picked": picked,
+        }
+        inputs = {name: value.to(device) for name, value in inputs.items()}
+        return cls(inputs, _one_more(places).to(device), _shifted(labels).to(device), found.to(device))
+
+    @contextmanager
+    def scored(self, backbone: torch.nn.Module) -> Iterator[None]:
+        """Have a model's backbone give its hidden states at `places` only."""
+
+        def pick(module: torch.nn.Module, args: Any, output: Any) -> Any:
+            hidden = output.last_hidden_state
+            output.last_hidden_state = hidden.gather(1, self.places[..., None].expand(-1, -1, hidden.shape[-1]))
+            return output
+
+        handle = backbone.register_forward_hook(pick)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def unpack(self, output: Tensor, trained: Tensor) -> Tensor:
+        """What a model gave for each label, `[lines, most]`, as `[rows, width]`; 0 where not trained."""
+        each = output.flatten().index_select(0, self.found.flatten()).view(self.found.shape)
+        return each.masked_fill(~trained, 0.0)
 
 
-def pack(trajectory: Trajectory) -> Packed:
-    """Lay the conversations of a trajectory out as one sequence.
+def _one_more(places: Tensor) -> Tensor:
+    return torch.nn.functional.pad(places, (0, 1))
 
-    Raises:
-        ValueError: there is no conversation, or one without token ids.
-    """
-    places: dict[tuple[int, int], int] = {}
-    ids: list[int] = []
-    before: list[int] = []
-    positions: list[int] = []
-    paths: list[list[int]] = []
-    for number, conversation in enumerate(trajectory.conversations, 1):
-        tokens = conversation.token_ids
-        if tokens is None:
-            raise ValueError(f"conversation {number} of {trajectory.id} has no token ids; it cannot be packed")
-        paths.append([])
-        place = -1
-        for position, token in enumerate(tokens):
-            key = (place, token)
-            if key not in places:
-                places[key] = len(ids)
-                ids.append(token)
-                before.append(place)
-                positions.append(position)
-            place = places[key]
-            paths[-1].append(place)
-    if not ids:
-        raise ValueError(f"{trajectory.id} has no conversation to pack")
-    sees = torch.eye(len(ids), dtype=torch.bool)
-    for place, parent in enumerate(before):
-        if parent >= 0:
-            sees[place] |= sees[parent]
-    return Packed(torch.tensor(ids), torch.tensor(positions), sees, torch.tensor(before), paths)
+
+def _shifted(labels: Tensor) -> Tensor:
+    return torch.nn.functional.pad(labels, (1, 0), value=-100)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from memsearcher.training.packing import pack
+from memsearcher.training.tree import pack
 from memsearcher.trajectory import Conversation, Limits, Segment, Task, Trajectory
 from tests.grpo_reference import token_logprobs
 from tests.scripted import passage
