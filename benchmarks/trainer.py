@@ -4,12 +4,15 @@
 
 Every variant computes loss and gradient of the same rows in a process of its own:
 
-- uniform rows: TRL's `GRPOTrainer` and ours, with equally many rows a forward pass;
+- uniform rows that have nothing in common: TRL's `GRPOTrainer` and ours, with equally many rows a
+  forward pass;
 - ragged rows, the conversations of recorded trajectories: padded to the longest and run by TRL,
-  run by ours, and one at a time with no padding at all. A forward pass is given at most `tokens`.
-  RUN is a folder of `memsearcher rollout` or `train`; without one they are those of data/samples.
+  run by ours, by ours with conversations apart (`share_beginnings=False`), and one at a time with
+  no padding at all. A forward pass is given at most `tokens`.
+  RUN is a folder of `memsearcher rollout` or `train`, whose groups share most; without one the rows
+  are those of data/samples, which share their prompts alone.
 
-The model is a random Llama; what a row costs depends on its length and not on what it says.
+The model is a random Llama; what a row costs depends on its length and on what it shares.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, cycle, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +47,14 @@ from memsearcher.training.grpo import MultiContextGRPOTrainer
 from memsearcher.training.resume import read_steps
 from memsearcher.trajectory import Task, Trajectory, read_trajectories
 
-VARIANTS = ("uniform, TRL", "uniform, ours", "ragged, padded to the longest", "ragged, ours", "ragged, no padding")
+VARIANTS = (
+    "uniform, TRL",
+    "uniform, ours",
+    "ragged, padded to the longest",
+    "ragged, ours",
+    "ragged, no padding",
+    "ragged, ours, conversations apart",
+)
 PROMPT, COMPLETION = 400, 112
 REPEATS = 5
 
@@ -60,14 +70,13 @@ class NoSearch:
 
 
 def uniform_rows(count: int) -> list[Row]:
-    ids = list(range(10, 10 + PROMPT + COMPLETION))
-    return [Row(0, ids[:PROMPT], ids[PROMPT:], [1] * COMPLETION, None) for _ in range(count)]
+    rows = [[number, *range(10, 9 + PROMPT + COMPLETION)] for number in range(count)]
+    return [Row(0, ids[:PROMPT], ids[PROMPT:], [1] * COMPLETION, None) for ids in rows]
 
 
 def recorded_rows(run: Path | None, count: int) -> list[Row]:
-    """The first conversations of a run, again and again where it has fewer."""
-    rows = [row for each in islice(recorded(run), count) for row in rows_of(each, 0)]
-    return list(islice(cycle(rows), count))
+    """The first conversations of a run, at most so many."""
+    return list(islice((row for each in recorded(run) for row in rows_of(each, 0)), count))
 
 
 def recorded(run: Path | None) -> Iterator[Trajectory]:
@@ -101,7 +110,7 @@ def batch_of(rows: list[Row], vocabulary: int, device: torch.device) -> dict[str
     }
 
 
-def make_trainer(kind: type, folder: str, tokens: int) -> Any:
+def make_trainer(kind: type, folder: str, tokens: int, share: bool) -> Any:
     config = LlamaConfig(
         vocab_size=4096,
         hidden_size=256,
@@ -132,7 +141,7 @@ def make_trainer(kind: type, folder: str, tokens: int) -> Any:
             model,
             agent=MemSearcher(),
             environment=NoSearch({}),
-            args=MultiContextGRPOConfig(tokens_per_chunk=tokens, **common),
+            args=MultiContextGRPOConfig(tokens_per_chunk=tokens, share_beginnings=share, **common),
             train_dataset=[Task("q", "q", ("a",))],
             processing_class=tokenizer,
         )
@@ -156,14 +165,14 @@ def update_by_us(trainer: Any, batch: dict[str, torch.Tensor]) -> None:
 def measure(variant: str, run: Path | None, count: int, tokens: int) -> dict[str, float]:
     """Median seconds of an update, its trained tokens, and the process's or GPU's peak memory in MB."""
     rows = uniform_rows(count) if variant.startswith("uniform") else recorded_rows(run, count)
-    ours = variant.endswith("ours")
+    ours, share = "ours" in variant, not variant.endswith("apart")
     lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(MultiContextGRPOTrainer if ours else GRPOTrainer, folder, tokens)
+        trainer = make_trainer(MultiContextGRPOTrainer if ours else GRPOTrainer, folder, tokens, share)
         batch = batch_of(rows, 4096, trainer.accelerator.device)
         widest = batch["prompt_ids"].shape[1] + batch["completion_ids"].shape[1]
         alone = variant.endswith("no padding")
-        chunks = [[row] for row in range(len(rows))] if alone else plan_chunks([widest] * len(rows), tokens)
+        chunks = [[row] for row in range(len(rows))] if alone else plan_chunks([[0] * widest] * len(rows), tokens)
         update: Callable[[], None] = (
             (lambda: update_by_us(trainer, batch)) if ours else (lambda: update_by_trl(trainer, batch, chunks, alone))
         )
@@ -171,6 +180,7 @@ def measure(variant: str, run: Path | None, count: int, tokens: int) -> dict[str
     peak = torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_available() else 0
     return {
         "seconds": statistics.median(seconds),
+        "rows": len(rows),
         "tokens": sum(lengths),
         "trained": sum(row.trained for row in rows),
         "shortest": min(lengths),
@@ -215,13 +225,14 @@ def main() -> None:
         each = 1000 * one["seconds"] / one["trained"]
         lengths = f"{one['shortest']}-{one['longest']}"
         table.add_row(
-            variant, str(options.rows), lengths, f"{one['seconds']:.2f}", f"{each:.3f}", f"{one['peak_mb']:.0f}"
+            variant, str(one["rows"]), lengths, f"{one['seconds']:.2f}", f"{each:.3f}", f"{one['peak_mb']:.0f}"
         )
     seconds = [found[variant]["seconds"] for variant in VARIANTS]
     ratios = {
         "ours / TRL, uniform (at most 1.05)": seconds[1] / seconds[0],
         "padded / ours, ragged (at least 1.5)": seconds[2] / seconds[3],
         "no padding / ours, ragged (at least 0.85)": seconds[4] / seconds[3],
+        "apart / ours, ragged": seconds[5] / seconds[3],
     }
     console = Console()
     console.print(table)

@@ -24,8 +24,9 @@ from memsearcher.engines.transformers import TransformersEngine
 from memsearcher.environments.protocol import Environment
 from memsearcher.environments.search import SearchEnvironment
 from memsearcher.environments.web import WebSearch
-from memsearcher.environments.webshop import catalogue
+from memsearcher.environments.webshop.catalogue import Split
 from memsearcher.environments.webshop.environment import WebShopEnvironment
+from memsearcher.environments.webshop.files import UnmatchedFiles, choose_catalogue
 from memsearcher.environments.webshop.shop import Shop
 from memsearcher.recipe import Model, Recipe, RecipeError, Retrieval, WebShop
 from memsearcher.retrieval.build import build_retriever, load_named
@@ -71,14 +72,24 @@ def make_environment(recipe: Recipe) -> Environment:
 
 
 def make_shop(recipe: Recipe) -> WebShopEnvironment:
-    """The recipe's shop, over the built-in catalogue."""
+    """The recipe's shop, over the built-in catalogue or the user's.
+
+    Raises:
+        RecipeError: files that do not go together.
+        CatalogueError: files that are not of the schema.
+    """
     return WebShopEnvironment(_shop(recipe.webshop), recipe.tool)
 
 
 @lru_cache(maxsize=1)
 def _shop(webshop: WebShop) -> Shop:
     """A shop, which nothing changes: the one that tasks are drawn from is also the one they are played in."""
-    return Shop(catalogue.load(), webshop.seed, webshop.mode)
+    files = webshop.items, webshop.attributes, webshop.human
+    items, attributes, human = (None if each is None else Path(each) for each in files)
+    try:
+        return Shop(choose_catalogue(items, attributes, human, webshop.n), webshop.seed, webshop.mode)
+    except UnmatchedFiles as error:
+        raise RecipeError(f"webshop: {error}") from None
 
 
 def make_tasks(recipe: Recipe, tasks: str, n: int | None = None, hops: int | None = None, **options: Any) -> list[Task]:
@@ -90,7 +101,7 @@ def make_tasks(recipe: Recipe, tasks: str, n: int | None = None, hops: int | Non
     Raises:
         ValueError: see `choose_tasks`; goals without a shop, questions in a shop, options that goals do not have.
     """
-    split = next((each for each in get_args(catalogue.Split) if tasks == f"webshop-{each}"), None)
+    split = next((each for each in get_args(Split) if tasks == f"webshop-{each}"), None)
     if recipe.environment != "webshop":
         if split:
             raise ValueError(f"{tasks}: goals of the web shop need a recipe with environment: webshop, as -r webshop")

@@ -88,10 +88,18 @@ class WebShop:
         mode: how a purchase is rewarded: as published (`original`), or with the quirks of that mended (`strict`).
         seed: of prices and of the price limits that instructions name. It is not the recipe's, so that runs of
             other seeds are about the same goals.
+        items: your own `items_shuffle*.json`, in place of the built-in catalogue; None is that.
+        attributes: the `items_ins_v2*.json` that goes with it.
+        human: its `items_human_ins*.json`, for the goals that people wrote.
+        n: only the first so many products of `items`.
     """
 
     mode: Literal["original", "strict"] = "original"
     seed: int = 0
+    items: str | None = None
+    attributes: str | None = None
+    human: str | None = None
+    n: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

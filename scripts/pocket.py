@@ -3,6 +3,7 @@
     python -m scripts.pocket                  # all of it, under runs/pocket (days on a CPU, less than one on a GPU)
     python -m scripts.pocket --list           # the commands, one a line, and which of them are done
     python -m scripts.pocket --only train     # the jobs whose name holds a word
+    python -m scripts.pocket --warmstarts     # warm starts alone, of every agent
     python -m scripts.pocket --smoke          # the same chain, a step of each and a few questions
 
 Every job is one `memsearcher` command in a process of its own. A job that is done is not started
@@ -22,8 +23,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-AGENTS = {"memsearcher": 8, "react": 4, "mem1": 8}
+AGENTS = {"memsearcher": 8, "react": 4, "mem1": 8, "summarize": 8, "truncate": 6, "search-r1": 4}
 """With the conversations in a step of the warm start, so that a step of each has about as many tokens."""
+
+TRAINED = ("memsearcher", "react", "mem1")
+"""The agents that reinforcement goes on from."""
 
 SEEDS = (0, 1, 2)
 HOPS = (2, 3, 4)
@@ -45,7 +49,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
 class Size:
     """How much of everything a chain takes; `overrides` go to every command."""
 
-    agents: Sequence[str] = tuple(AGENTS)
+    agents: Sequence[str] = TRAINED
     seeds: Sequence[int] = SEEDS
     ablations: Sequence[str] = tuple(ABLATIONS)
     hops: Sequence[int] = HOPS
@@ -87,10 +91,7 @@ class Job:
 def jobs(out: Path, size: Size) -> Iterator[Job]:
     """The chain, in an order in which each job finds what it needs."""
     for agent in size.agents:
-        folder = out / f"warm-{agent}"
-        options = settings(f"agent={agent}", f"warmstart.batch={AGENTS[agent]}", *size.overrides)
-        command = ["warmstart", "--recipe", "pocket-early", "--out", str(folder), *options]
-        yield Job(folder.name, command, folder / "adapter" / "agent.json")
+        yield warm_start(out / f"warm-{agent}", agent, size)
     for seed in size.seeds:
         for agent in size.agents:
             yield training(out / f"train-{agent}-{seed}", agent, seed, size)
@@ -99,6 +100,13 @@ def jobs(out: Path, size: Size) -> Iterator[Job]:
     for seed in size.seeds:
         for hops in size.hops:
             yield testing(out / f"test-{hops}-hops-{seed}", out, hops, seed, size)
+
+
+def warm_start(folder: Path, agent: str, size: Size) -> Job:
+    """A warm start of an agent, on the same questions and about as many tokens as the others'."""
+    options = settings(f"agent={agent}", f"warmstart.batch={AGENTS[agent]}", *size.overrides)
+    command = ["warmstart", "--recipe", "pocket-early", "--out", str(folder), *options]
+    return Job(folder.name, command, folder / "adapter" / "agent.json")
 
 
 def training(folder: Path, agent: str, seed: int, size: Size, changes: Sequence[str] = ()) -> Job:
@@ -149,9 +157,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/pocket"))
     parser.add_argument("--only", default="", help="only jobs whose name holds this")
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
+    parser.add_argument("--warmstarts", action="store_true", help="warm starts alone, of every agent")
     parser.add_argument("--smoke", action="store_true")
     arguments = parser.parse_args()
-    chain = [job for job in jobs(arguments.out, SMOKE if arguments.smoke else Size()) if arguments.only in job.name]
+    size = SMOKE if arguments.smoke else Size()
+    chain = list(jobs(arguments.out, size))
+    if arguments.warmstarts:
+        chain = [warm_start(arguments.out / f"warm-{agent}", agent, size) for agent in AGENTS]
+    chain = [job for job in chain if arguments.only in job.name]
     if arguments.list:
         for job in chain:
             print("done" if job.leaves.exists() else "    ", "memsearcher", *job.command)

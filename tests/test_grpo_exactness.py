@@ -41,6 +41,16 @@ CASES = {
     "chunks of 1 row": {"tokens_per_chunk": 1},
     "chunks of about 3 rows": {"tokens_per_chunk": 3 * 100},
     "chunks of about 8 rows": {"tokens_per_chunk": 8 * 100},
+    "rows apart": {"share_beginnings": False},
+    "rows apart, chunks of 1 row": {"share_beginnings": False, "tokens_per_chunk": 1},
+    "rows apart, about 3 rows, off-policy, KL, qwen3": {
+        "share_beginnings": False,
+        "tokens_per_chunk": 3 * 100,
+        "num_iterations": 2,
+        "beta": 0.1,
+        "kind": "qwen3",
+    },
+    "rows apart, about 8 rows, llama": {"share_beginnings": False, "tokens_per_chunk": 8 * 100, "kind": "llama"},
     "2 steps of accumulation": {"per_device_train_batch_size": 2 * GROUP, "gradient_accumulation_steps": 2},
     "scale_rewards=batch": {"scale_rewards": "batch"},
     "scale_rewards=none": {"scale_rewards": "none"},
@@ -79,6 +89,7 @@ CASES = {
         "average": "trajectory",
     },
     "gradient checkpointing": {"gradient_checkpointing": True, "tokens_per_chunk": 3 * 100},
+    "rows apart, gradient checkpointing": {"share_beginnings": False, "gradient_checkpointing": True},
 }
 
 
@@ -132,6 +143,7 @@ def run(case, folder):
 def test_gradient(case, tmp_path):
     error, clipped, loss, trainer = run(case, tmp_path)
     assert error < 1e-5
+    assert trainer._shares == CASES[case].get("share_beginnings", True)
     assert trainer.state.log_history[CASES[case].get("num_iterations", 1) - 1]["loss"] == pytest.approx(loss, abs=2e-4)
     if "num_iterations" in CASES[case]:
         assert 0.05 < clipped < 0.95

@@ -27,6 +27,7 @@ CASES = {
         "tokens_per_chunk": 500,
     },
     "2 ranks, one without signal": {"tokens_per_chunk": 300},
+    "2 ranks, rows apart, chunks": {"share_beginnings": False, "tokens_per_chunk": 300},
 }
 
 

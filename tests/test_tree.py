@@ -72,3 +72,36 @@ def test_what_cannot_be_packed_is_named():
         pack(trajectory)
     with pytest.raises(ValueError, match="t#0 has no conversation to pack"):
         pack(Trajectory(Task("t", "q"), "a", Limits()))
+
+
+ROWS = [[5, 6, 7, 8, 9], [5, 6, 7, 3], [5, 6], [11], [5, 6, 7, 8, 9], [11, 6, 7, 8, 9, 10, 12]]
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
+def test_attention_by_paths_gives_what_rows_apart_give(kind):
+    model = tiny_model(kind)
+    assert attend_by_paths(model)
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in ROWS], batch_first=True)
+    packed = Packed.tree(ids, (ids != 0).long(), torch.zeros_like(ids, dtype=torch.bool))
+    assert packed.inputs["input_ids"].shape == (1, 13)
+    with torch.no_grad():
+        found = model(**packed.inputs).logits[0]
+        for row, path in zip(ROWS, packed.inputs["tree_paths"], strict=True):
+            apart = tiny_model(kind)(torch.tensor([row])).logits[0]
+            assert torch.allclose(found[path[: len(row)]], apart, atol=1e-5)
+            # Without paths, the model is what it was.
+            assert torch.equal(model(torch.tensor([row])).logits[0], apart)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"attn_implementation": "eager"},
+        {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
+    ],
+)
+def test_a_model_that_cannot_attend_by_paths_is_left_as_it_is(config):
+    model = tiny_model("qwen2", **config)
+    before = model.config._attn_implementation
+    assert not attend_by_paths(model)
+    assert model.config._attn_implementation == before

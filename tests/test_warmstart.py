@@ -118,9 +118,24 @@ def test_loss_without_a_count_is_the_mean_of_the_batch(tmp_path):
     total, count = slow_loss(trainer.model, data)
     loss, outputs = trainer.compute_loss(trainer.model, pad(data), return_outputs=True)
     assert loss.item() == pytest.approx((total / count).item(), abs=1e-5)
-    # Logits are there for the places that some row trains, and for no others.
-    trained = {place - 1 for row in data for place, label in enumerate(row["labels"]) if label != -100}
-    assert outputs.logits.shape[:2] == (3, len(trained))
+    # Logits are there for what is trained, once for what rows share, and for one place that counts for nothing.
+    trained = {
+        tuple(row["input_ids"][: place + 1])
+        for row in data
+        for place, label in enumerate(row["labels"])
+        if label != -100
+    }
+    assert outputs.logits.shape[:2] == (1, len(trained) + 1)
+
+
+def test_a_model_that_cannot_take_trees_is_trained_on_rows(tmp_path):
+    arguments = TrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True, dataloader_pin_memory=False)
+    data = rows(3)
+    model = tiny_model(attn_implementation="eager")
+    loss, outputs = SparseLossTrainer(model=model, args=arguments).compute_loss(model, pad(data), return_outputs=True)
+    total, count = slow_loss(tiny_model(), data)
+    assert loss.item() == pytest.approx((total / count).item(), abs=1e-5)
+    assert len(outputs.logits) == 3
 
 
 def test_padding():

@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from memsearcher.assemble import make_shop, make_tasks
 from memsearcher.cli import app
 from memsearcher.commands import webshop as command
+from memsearcher.recipe import RecipeError, load_recipe
 from tests.webshop_world import row
 
 ITEMS = [
@@ -70,8 +72,8 @@ def test_serve_opens_the_shop_on_the_loopback(monkeypatch, given):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--attributes", "a.json"], "--attributes, --human and --n go with --items"),
-        (["--items", "a.json"], "--items needs --attributes"),
+        (["--attributes", "a.json"], "attributes, human and n go with items"),
+        (["--items", "a.json"], "items needs attributes"),
         (["--items", "no.json", "--attributes", "no.json"], "no.json"),
     ],
 )
@@ -79,6 +81,20 @@ def test_options_that_do_not_go_together(options, message):
     result = run(*options)
     assert result.exit_code == 1
     assert message in result.output
+
+
+def test_a_recipe_names_the_files_too(given):
+    files = dict(zip(given[::2], given[1::2], strict=True))
+    recipe = load_recipe("webshop", [f"webshop.{name[2:]}={path}" for name, path in files.items()])
+    tasks = make_tasks(recipe, "webshop-test")
+    assert len(tasks) == 3 and all("lamp" in task.question for task in tasks)
+    assert len(make_shop(load_recipe("webshop", [*settings(recipe), "webshop.n=1"])).shop.products) == 1
+    with pytest.raises(RecipeError, match="webshop: items needs attributes"):
+        make_shop(load_recipe("webshop", ["webshop.items=a.json"]))
+
+
+def settings(recipe):
+    return [f"webshop.items={recipe.webshop.items}", f"webshop.attributes={recipe.webshop.attributes}"]
 
 
 def test_a_split_without_goals_cannot_be_served(given):

@@ -14,7 +14,6 @@ from memsearcher.commands.common import one_clear_error, out, progress_bar
 from memsearcher.statistics import bootstrap_mean
 
 if TYPE_CHECKING:
-    from memsearcher.environments.webshop.catalogue import Catalogue
     from memsearcher.environments.webshop.shop import Shop
 
 GOALS = 500
@@ -40,10 +39,11 @@ def webshop(
     n: Annotated[int | None, typer.Option(min=1, help="Only the first so many products of your file.")] = None,
 ) -> None:
     """Say what the shop holds and what a scripted and a random shopper earn, or serve it for people to play."""
+    from memsearcher.environments.webshop.files import choose_catalogue
     from memsearcher.environments.webshop.shop import Shop
 
     with one_clear_error():
-        shop = Shop(_catalogue(items, attributes, human, n), seed, mode)
+        shop = Shop(choose_catalogue(items, attributes, human, n), seed, mode)
         if serve:
             import uvicorn
 
@@ -54,24 +54,6 @@ def webshop(
             uvicorn.run(app, host=host, port=port, log_level="warning")
         else:
             out.print(_earnings(shop, seed))
-
-
-def _catalogue(items: Path | None, attributes: Path | None, human: Path | None, n: int | None) -> Catalogue:
-    """The built-in catalogue, or the one of the user's files.
-
-    Raises:
-        ValueError: files that do not go together, or that are not of the schema.
-    """
-    from memsearcher.environments.webshop import catalogue
-    from memsearcher.environments.webshop.files import read_original
-
-    if items is None:
-        if attributes or human or n:
-            raise ValueError("--attributes, --human and --n go with --items, the products they are about")
-        return catalogue.load()
-    if attributes is None:
-        raise ValueError("--items needs --attributes, the items_ins_v2*.json that goes with it")
-    return read_original(items, attributes, human, n)
 
 
 def _earnings(shop: Shop, seed: int) -> Table:

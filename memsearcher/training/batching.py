@@ -206,6 +206,17 @@ def padded(rows: Iterable[Sequence[float]], dtype: torch.dtype, device: torch.de
     )
 
 
+def whole_rows(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Prompts with their completions of a batch of TRL's: the ids and their mask, `[rows, prompt + completion]`."""
+    ids, mask = ([inputs[f"{part}_{kind}"] for part in ("prompt", "completion")] for kind in ("ids", "mask"))
+    return torch.cat(ids, 1), torch.cat(mask, 1)
+
+
+def unpadded(ids: Tensor, mask: Tensor) -> list[list[int]]:
+    """The tokens of each row `[rows, length]` that its mask lets stand."""
+    return [line[real].tolist() for line, real in zip(ids, mask.bool(), strict=True)]
+
+
 def take(inputs: dict[str, Tensor], rows: Sequence[int]) -> dict[str, Tensor]:
     """The rows of a batch of TRL's, without the padding that none of them needs.
 

@@ -54,8 +54,11 @@ class MultiContextGRPOConfig(GRPOConfig):
             `trajectory_token`: every trajectory does, and in it every token, 1/sum_j m_ij. The
             first two weigh long trajectories more, so a group's advantages no longer cancel.
         train_memory: train the calls that write a memory; False gives credit to the calls that act alone.
-        tokens_per_chunk: tokens of one forward and backward pass, padding included; a single
-            longer conversation runs alone.
+        share_beginnings: run what conversations of a chunk begin with in common once
+            (`training/tree.py`). Where a model cannot (sliding windows, attention other than
+            `sdpa`), and with False, they are rows side by side, padded to the longest.
+        tokens_per_chunk: tokens of one forward and backward pass, without those that are
+            shared or with the padding; a single longer conversation runs alone.
         shared_decoding: sample with the loop of `TransformersEngine` instead of TRL's `generate`;
             it computes what contexts have in common once, which saves a CPU most of the prefill.
         skip_without_advantage: leave rows out of the update that add nothing to it: those of
@@ -74,7 +77,8 @@ class MultiContextGRPOConfig(GRPOConfig):
     num_generations_eval: int | None = 1
     average: str = field(default="token", metadata={"help": f"Mean over: {', '.join(AVERAGES)}."})
     train_memory: bool = field(default=True, metadata={"help": "Train the calls that write a memory."})
-    tokens_per_chunk: int = field(default=16_384, metadata={"help": "Tokens of one forward pass, padding included."})
+    share_beginnings: bool = field(default=True, metadata={"help": "Run common beginnings once."})
+    tokens_per_chunk: int = field(default=16_384, metadata={"help": "Tokens of one forward pass."})
     shared_decoding: bool = field(default=False, metadata={"help": "Compute what contexts share once."})
     skip_without_advantage: bool = field(default=True, metadata={"help": "Leave out rows that add nothing."})
     max_skipped_steps: int = field(default=5, metadata={"help": "Skipped steps in a row after which a run ends."})

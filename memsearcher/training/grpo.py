@@ -54,18 +54,8 @@ from memsearcher.engines.chat import ChatFormat
 from memsearcher.engines.encoding import without_surrogates
 from memsearcher.environments.protocol import Environment
 from memsearcher.rollout import Episode
-from memsearcher.training import resume
+from memsearcher.training import batching, resume
 from memsearcher.training.attention import attend_by_paths
-from memsearcher.training.batching import (
-    filler,
-    padded,
-    plan_chunks,
-    plan_evenly,
-    plan_trees,
-    row_weights,
-    rows_of,
-    take,
-)
 from memsearcher.training.config import MultiContextGRPOConfig, differences
 from memsearcher.training.generation import Clock, Policy
 from memsearcher.training.guard import FiniteGuard
@@ -133,7 +123,7 @@ class MultiContextGRPOTrainer(GRPOTrainer):
             self, ChatFormat.from_tokenizer(self._tokenizer, **self.chat_template_kwargs), self._longest()
         )
         models = (self.accelerator.unwrap_model(self.model), self.ref_model)
-        self._shares = all(attend_by_paths(each) for each in models if each is not None)
+        self._shares = args.share_beginnings and all(attend_by_paths(each) for each in models if each is not None)
         self.guard = FiniteGuard(self.accelerator, args.max_skipped_steps)
         self.add_callback(self.guard)
         self.add_callback(resume.StartingPoint(self))
@@ -167,14 +157,14 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         """Play the batch: N rows of tokens, and B G texts for TRL's table of completions."""
         trajectories = self._batch = self._play(self._attempts)
         options = self._leave_out_cut, self.args.train_memory
-        rows = [row for owner, each in enumerate(trajectories) for row in rows_of(each, owner, *options)]
+        rows = [row for owner, each in enumerate(trajectories) for row in batching.rows_of(each, owner, *options)]
         # TRL splits rows into steps_per_generation equal parts and drops what is left over.
         parts = self.args.steps_per_generation
         most = max(1, self._most(len(rows)))
-        blank = filler(self._tokenizer.pad_token_id, logprobs=self.use_vllm)
+        blank = batching.filler(self._tokenizer.pad_token_id, logprobs=self.use_vllm)
         rows += [blank] * (math.ceil(most / parts) * parts - len(rows))
         self._rows = rows
-        self._trained = padded([row.mask for row in rows], torch.bool, self.accelerator.device)
+        self._trained = batching.padded([row.mask for row in rows], torch.bool, self.accelerator.device)
         tokens = torch.tensor(sum(len(row.prompt_ids) + row.trained for row in rows), device=self.accelerator.device)
         self.state.num_input_tokens_seen += int(self.accelerator.gather(tokens).sum())
         self._metrics["train"]["num_tokens"] = [self.state.num_input_tokens_seen]
@@ -217,7 +207,8 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         advantages = output["advantages"].masked_fill(self._level, 0.0)
         owners = torch.tensor([row.owner for row in self._rows], device=advantages.device)
-        weights = torch.tensor(row_weights(self._rows, self.args.average, self._counted.tolist())).to(advantages)
+        shares = batching.row_weights(self._rows, self.args.average, self._counted.tolist())
+        weights = torch.tensor(shares).to(advantages)
         # The extra advantage is the fillers': their owner is -1.
         output["advantages"] = torch.cat([advantages, advantages.new_zeros(1)])[owners]
         output["trained"] = self._trained
@@ -250,10 +241,9 @@ class MultiContextGRPOTrainer(GRPOTrainer):
 
     def _plan(self, ids: Tensor, mask: Tensor, idle: Tensor | None = None) -> list[list[int]]:
         """Rows in chunks; equally many on every process, since a sharded model runs them together."""
-        rows = [line[real].tolist() for line, real in zip(ids, mask.bool(), strict=True)]
-        resting = [False] * len(rows) if idle is None else idle.tolist()
-        plan = partial(plan_trees if self._shares else plan_chunks, tokens=self.args.tokens_per_chunk)
-        return plan_evenly(rows, resting, plan, self._most)
+        plan = partial(batching.plan_trees if self._shares else batching.plan_chunks, tokens=self.args.tokens_per_chunk)
+        resting = [False] * len(ids) if idle is None else idle.tolist()
+        return batching.plan_evenly(batching.unpadded(ids, mask), resting, plan, self._most)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -271,13 +261,12 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         from within `compute_loss` (no `batch_size`) for one chunk.
         """
         trained, bare = self._trained, self.accelerator.unwrap_model(model)
-        backbone = (bare.get_base_model() if is_peft_model(bare) else bare).base_model
         chunks = [list(range(len(input_ids)))] if batch_size is None else self._plan(input_ids, attention_mask)
         logprobs, entropies = [], []
         for chunk in chunks:
             pack = Packed.tree if self._shares else Packed.rows
             packed = pack(input_ids[chunk], attention_mask[chunk], trained[chunk])
-            with self.accelerator.autocast(), packed.scored(backbone):
+            with self.accelerator.autocast(), packed.scored(bare):
                 output = model(**packed.inputs, labels=packed.labels, fused_lm_head=True)
             logprobs.append(packed.unpack(output.log_probs, trained[chunk]))
             if compute_entropy:
@@ -291,16 +280,14 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         """The loss of all rows; all chunks but the last are backpropagated here, the last one by the caller."""
         started = time.perf_counter()
         logged, chunk_metrics = self._metrics["train"], ChunkMetrics()
-        ids, mask = (
-            torch.cat([inputs[f"{part}_{kind}"] for part in ("prompt", "completion")], 1) for kind in ("ids", "mask")
-        )
+        ids, mask = batching.whole_rows(inputs)
         idle = None
         if self.args.skip_without_advantage and not self.beta:
             idle = (inputs["advantages"] == 0) | (inputs["tool_mask"].sum(1) == 0)
         chunks = self._plan(ids, mask, idle)
         loss = total = torch.zeros((), device=self.accelerator.device)
         for number, chunk in enumerate(chunks, 1):
-            part = take(inputs, chunk)
+            part = batching.take(inputs, chunk)
             self._trained = part.pop("trained")
             before = {name: len(values) for name, values in logged.items()}
             if number < len(chunks):

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from accelerate.utils import is_peft_model
 from torch import Tensor
 
+from memsearcher.training.batching import unpadded
 from memsearcher.training.tree import TokenTree
 
 
@@ -63,11 +65,10 @@ class Packed:
         The arguments are those of `rows`.
         """
         width, device = trained.shape[1], input_ids.device
-        real = attention_mask.bool()
-        tree = TokenTree.of([line[mask].tolist() for line, mask in zip(input_ids, real, strict=True)])
+        tree = TokenTree.of(unpadded(input_ids, attention_mask))
         paths = torch.nn.utils.rnn.pad_sequence([torch.tensor(path) for path in tree.paths], batch_first=True)
         picked = torch.zeros(len(tree.ids), dtype=torch.int64)
-        filled = torch.arange(paths.shape[1]) < real.sum(1, keepdim=True).cpu()
+        filled = torch.arange(paths.shape[1]) < attention_mask.sum(1, keepdim=True).cpu()
         picked[paths[filled]] = filled.flatten().nonzero()[:, 0]
         prompts = attention_mask[:, :-width].sum(1, keepdim=True).cpu()
         wanted = trained.cpu()
@@ -88,14 +89,15 @@ class Packed:
         return cls(inputs, _one_more(places).to(device), _shifted(labels).to(device), found.to(device))
 
     @contextmanager
-    def scored(self, backbone: torch.nn.Module) -> Iterator[None]:
-        """Have a model's backbone give its hidden states at `places` only."""
+    def scored(self, model: Any) -> Iterator[None]:
+        """Have the backbone of a model, wrapped by peft or not, give its hidden states at `places` only."""
 
         def pick(module: torch.nn.Module, args: Any, output: Any) -> Any:
             hidden = output.last_hidden_state
             output.last_hidden_state = hidden.gather(1, self.places[..., None].expand(-1, -1, hidden.shape[-1]))
             return output
 
+        backbone = (model.get_base_model() if is_peft_model(model) else model).base_model
         handle = backbone.register_forward_hook(pick)
         try:
             yield

@@ -4,8 +4,8 @@ Every conversation of every trajectory is a training example of its own, with lo
 model's own tokens and on no others. The expert plays through the real environment, so
 its failed searches are in there; trajectories that do not end with the right answer (in the
 web shop: with the whole reward) are left out and counted. The trainer is transformers' own;
-only its loss differs: logits are computed where a token is trained, which on a CPU saves a
-third of the time.
+only its loss differs: logits are computed where a token is trained, and beginnings that
+conversations share are run once.
 """
 
 from __future__ import annotations
@@ -31,11 +31,16 @@ from memsearcher.environments.webshop.environment import WebShopEnvironment
 from memsearcher.recipe import Recipe
 from memsearcher.scoring import exact_match, has_goal, score_outcome
 from memsearcher.training.adapter import CARD, adapted, save_adapter, write_card
+from memsearcher.training.attention import attend_by_paths
 from memsearcher.training.expert import Demonstrator, Expert, demonstrate
+from memsearcher.training.packing import Packed
 from memsearcher.training.questions import draw_questions
 from memsearcher.training.resume import last_checkpoint
 from memsearcher.training.shop_expert import ShopExpert
 from memsearcher.trajectory import Task, Trajectory, read_trajectories, write_trajectory
+
+MOST_TOGETHER = 4
+"""Conversations of a forward pass, at most: more would share more, and take more memory."""
 
 
 def training_questions(recipe: Recipe) -> list[Task]:
@@ -111,17 +116,26 @@ def examples(trajectories: list[Trajectory], seed: int) -> tuple[list[dict[str, 
 
 
 class SparseLossTrainer(Trainer):
-    """Trainer with the mean negative log-likelihood of the trained tokens, logits elsewhere not computed."""
+    """Trainer with the mean negative log-likelihood of the trained tokens.
+
+    Logits are computed for no others, and what the rows of a batch begin with in common once.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._pack = Packed.tree if attend_by_paths(self.model) else Packed.rows
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        labels = inputs.pop("labels")[:, 1:]
-        positions = (labels != -100).any(0).nonzero().squeeze(1)
-        outputs = model(**inputs, logits_to_keep=positions, use_cache=False)
-        targets = labels[:, positions].flatten()
-        total = cross_entropy(outputs.logits.flatten(0, 1).float(), targets, ignore_index=-100, reduction="sum")
-        loss = total / (num_items_in_batch if num_items_in_batch is not None else (targets != -100).sum())
+        trained = inputs["labels"] != -100
+        packed = self._pack(inputs["input_ids"], inputs["attention_mask"], trained)
+        with packed.scored(self.accelerator.unwrap_model(model)):
+            outputs = model(**packed.inputs, use_cache=False)
+        logits, targets = outputs.logits[:, :-1].flatten(0, 1).float(), packed.labels[:, 1:].flatten()
+        losses = cross_entropy(logits, targets, ignore_index=-100, reduction="none")
+        total = packed.unpack(losses, trained).sum()
+        loss = total / (num_items_in_batch if num_items_in_batch is not None else trained.sum())
         return (loss, outputs) if return_outputs else loss
 
 
@@ -138,8 +152,7 @@ def pad(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
 def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Path) -> list[dict[str, Any]]:
     """Fine-tune a LoRA adapter on `model` and save it to `out/adapter`; returns the log, a row for five steps.
 
-    On a CPU one conversation a forward pass wastes nothing on padding. A killed run goes on
-    from its last checkpoint.
+    A killed run goes on from its last checkpoint.
 
     Raises:
         ValueError: no rows.
@@ -150,10 +163,11 @@ def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Pat
     set_seed(recipe.seed)  # the adapter's first weights are drawn before the trainer sets it
     start = Path(settings.start) if settings.start else None
     model = adapted(model, start, settings.rank, settings.alpha)
+    together = max(count for count in range(1, MOST_TOGETHER + 1) if settings.batch % count == 0)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=settings.batch,
+        per_device_train_batch_size=together,
+        gradient_accumulation_steps=settings.batch // together,
         max_steps=settings.steps,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="cosine",

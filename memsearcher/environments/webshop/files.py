@@ -27,6 +27,7 @@ from memsearcher.environments.webshop.catalogue import (
     Split,
     digest,
     goal_options,
+    load,
     make_product,
     refuse,
     texts,
@@ -38,6 +39,26 @@ TEST, DEV = 500, 1500
 """The official splits, by a goal's place after the shuffle: test up to 500, dev up to 1,500, then train."""
 
 logger = logging.getLogger(__name__)
+
+
+class UnmatchedFiles(ValueError):
+    """Files that do not go together, before any is read."""
+
+
+def choose_catalogue(items: Path | None, attributes: Path | None, human: Path | None, n: int | None) -> Catalogue:
+    """The built-in catalogue where there is no file, or that of the original ones (see `read_original`).
+
+    Raises:
+        UnmatchedFiles: some of the files without those that they are about.
+        CatalogueError: see `read_original`.
+    """
+    if items is None:
+        if attributes or human or n:
+            raise UnmatchedFiles("attributes, human and n go with items, the products they are about")
+        return load()
+    if attributes is None:
+        raise UnmatchedFiles("items needs attributes, the items_ins_v2*.json that goes with it")
+    return read_original(items, attributes, human, n)
 
 
 def read_original(items: Path, attributes: Path, human: Path | None = None, n: int | None = None) -> Catalogue:
