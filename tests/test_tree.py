@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from memsearcher.training.attention import attend_by_paths
+from memsearcher.training.packing import Packed
 from memsearcher.training.tree import pack
 from memsearcher.trajectory import Conversation, Limits, Segment, Task, Trajectory
 from tests.grpo_reference import token_logprobs
