@@ -29,9 +29,10 @@ from memsearcher.environments.webshop.environment import WebShopEnvironment
 from memsearcher.environments.webshop.files import UnmatchedFiles, choose_catalogue
 from memsearcher.environments.webshop.shop import Shop
 from memsearcher.recipe import Model, Recipe, RecipeError, Retrieval, WebShop
-from memsearcher.retrieval.build import build_retriever, load_named
+from memsearcher.retrieval.build import build_retriever
 from memsearcher.retrieval.client import RemoteRetriever
 from memsearcher.retrieval.corpus import Corpus
+from memsearcher.retrieval.encoder import load_named
 from memsearcher.retrieval.protocol import Retriever
 from memsearcher.retrieval.rerank import CrossEncoderScorer, RerankRetriever
 from memsearcher.tasks import factbook
@@ -160,10 +161,23 @@ def qdrant_module() -> ModuleType:
     Raises:
         RecipeError: the client is not installed.
     """
+    return _extra("qdrant", "qdrant", "Qdrant needs its client")
+
+
+def cluster_module() -> ModuleType:
+    """`memsearcher.retrieval.cluster`, whose Ray is an extra.
+
+    Raises:
+        RecipeError: Ray is not installed.
+    """
+    return _extra("cluster", "ray", "encoding on a cluster needs Ray")
+
+
+def _extra(module: str, extra: str, need: str) -> ModuleType:
     try:
-        return import_module("memsearcher.retrieval.qdrant")
+        return import_module(f"memsearcher.retrieval.{module}")
     except ModuleNotFoundError:
-        raise RecipeError("Qdrant needs its client: pip install -e '.[qdrant]'") from None
+        raise RecipeError(f"{need}: pip install -e '.[{extra}]'") from None
 
 
 def _needed(urls: list[str], kind: str, example: str) -> list[str]:

@@ -153,7 +153,10 @@ def constraints():
 
 def test_every_direct_import_is_a_dependency():
     extras = PROJECT["optional-dependencies"]
-    names = [*dependencies(), *(name for extra in ("cpu", "gpu", "qdrant") for name in requirements(extras[extra]))]
+    names = [
+        *dependencies(),
+        *(name for extra in ("cpu", "gpu", "qdrant", "ray") for name in requirements(extras[extra])),
+    ]
     declared = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names}
     imported = {name.partition(".")[0] for path in MODULES.values() for name in imports(path)}
     foreign = imported - sys.stdlib_module_names - {"memsearcher"}

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from memsearcher.retrieval import build as build_module
+from memsearcher.retrieval import encoder as encoder_module
 from memsearcher.retrieval.build import build_retriever, index_info
 from memsearcher.retrieval.corpus import Corpus
 from memsearcher.retrieval.fusion import FusionRetriever
@@ -270,7 +270,7 @@ def test_build_retriever_refuses_unknown_names(tmp_path, corpus):
 
 def test_an_encoder_is_named_with_its_weights(tmp_path, corpus, monkeypatch):
     asked = []
-    monkeypatch.setattr(build_module, "load_encoder", lambda *names: asked.append(names) or FakeEncoder())
+    monkeypatch.setattr(encoder_module, "load_encoder", lambda *names: asked.append(names) or FakeEncoder())
     build_retriever(corpus, tmp_path / "i", "dense", "bge=some/model", progress=False)
     build_retriever(corpus, tmp_path / "i", "dense", "bge", progress=False)
     assert asked == [("bge", "some/model", "cpu"), ("bge", None, "cpu")]
@@ -300,3 +300,15 @@ def test_progress_is_shown_on_standard_error(tmp_path, corpus, capsys):
     assert shown.out == ""
     assert "encoding" in shown.err
     assert "23/23" in shown.err
+
+
+def test_others_may_encode_the_blocks_in_any_order(tmp_path, corpus, built):
+    def backwards(opened, blocks):
+        assert opened is corpus
+        for rows in reversed(blocks):
+            yield rows, FakeEncoder().encode_passages([corpus.passage(row).contents for row in rows])
+
+    never = FakeEncoder(break_after=0)
+    found = DenseIndex.build(corpus, never, tmp_path / "other", block=5, progress=False, encode=backwards)
+    wanted = DenseIndex.open(built, corpus, FakeEncoder())
+    assert found.manifest.index_sha256 == wanted.manifest.index_sha256

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from memsearcher.assemble import index_paths, qdrant_module
+from memsearcher.assemble import cluster_module, index_paths, qdrant_module
 from memsearcher.commands.common import Overrides, RecipeName, err, one_clear_error, out
 from memsearcher.recipe import load_recipe
-from memsearcher.retrieval.build import build_retriever, index_info, load_named
+from memsearcher.retrieval.build import build_retriever, index_info
 from memsearcher.retrieval.corpus import Corpus
+from memsearcher.retrieval.encoder import load_named
 from memsearcher.retrieval.plan import choose, human, parse_size, plans
 from memsearcher.retrieval.recall import TARGET
 from memsearcher.retrieval.types import INDEX_TYPES
@@ -30,6 +31,10 @@ def build(
     recipe: RecipeName = "pocket",
     overrides: Overrides = None,
     rebuild: Annotated[bool, typer.Option(help="Also where there is an index already.")] = False,
+    ray: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="WORKERS", help="Encode on a Ray cluster (RAY_ADDRESS, else this machine)."),
+    ] = None,
 ) -> None:
     """Encode a corpus and save its index; a build that was stopped goes on where it was."""
     with one_clear_error():
@@ -54,6 +59,7 @@ def build(
             index_type=retrieval.type,
             recall=recall,
             mapped=retrieval.mapped,
+            encode=cluster_module().RayEncoding(retrieval.encoder, retrieval.device, ray) if ray else None,
         )
         out.print_json(data=index_info(folder))
 

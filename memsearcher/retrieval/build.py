@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from filelock import FileLock
 
 from memsearcher.retrieval.corpus import Corpus
-from memsearcher.retrieval.encoder import load_encoder
+from memsearcher.retrieval.encoder import load_named
 from memsearcher.retrieval.fusion import FusionRetriever
 from memsearcher.retrieval.index import INDEX_FILE, DenseIndex
 from memsearcher.retrieval.lexical import LexicalIndex
@@ -17,7 +17,7 @@ from memsearcher.retrieval.manifest import MANIFEST_FILE, REBUILD, IndexRefused,
 from memsearcher.retrieval.protocol import CorpusRetriever, Encoder
 from memsearcher.retrieval.recall import TARGET
 from memsearcher.retrieval.types import IndexType
-from memsearcher.retrieval.vectors import BLOCKS, unfinished
+from memsearcher.retrieval.vectors import BLOCKS, BlockEncoding, unfinished
 
 Kind = Literal["hybrid", "dense", "bm25"]
 
@@ -34,6 +34,7 @@ def build_retriever(
     recall: float = TARGET,
     mapped: bool = False,
     device: str = "cpu",
+    encode: BlockEncoding | None = None,
 ) -> CorpusRetriever:
     """A retriever over a corpus.
 
@@ -49,6 +50,7 @@ def build_retriever(
         recall: that an approximate index is to reach when it is built (see `DenseIndex.build`).
         mapped: open the dense index memory-mapped.
         device: of an encoder that is given by name: a torch device.
+        encode: who encodes the corpus where the index is built (`cluster.RayEncoding`); None does it here.
 
     Processes that build in one folder at once take turns, and the later ones open what the first built.
 
@@ -69,7 +71,7 @@ def build_retriever(
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".build.lock"):
             if rebuild or not manifest.exists():
-                DenseIndex.build(opened, loaded, folder, index_type or "flat", recall, progress=progress)
+                DenseIndex.build(opened, loaded, folder, index_type or "flat", recall, progress=progress, encode=encode)
     dense = DenseIndex.open(folder, opened, loaded, mapped)
     there = dense.manifest.index_type
     if index_type not in (None, there):
@@ -92,9 +94,3 @@ def index_info(folder: Path) -> dict[str, Any]:
     manifest = Manifest.read(folder)
     manifest.check_file(folder / INDEX_FILE)
     return {"state": "built", **asdict(manifest)}
-
-
-def load_named(encoder: str, device: str = "cpu") -> Encoder:
-    """The encoder of a name as `build_retriever` takes it."""
-    name, _, model = encoder.partition("=")
-    return load_encoder(name, model or None, device)

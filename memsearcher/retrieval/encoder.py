@@ -154,6 +154,16 @@ def load_encoder(
     return SentenceEncoder(convention, fingerprint, dimension, batch_size, backbone)
 
 
+def load_named(encoder: str, device: str = "cpu") -> SentenceEncoder:
+    """The encoder of a name, or of a name with other weights of its kind, as in `bge=BAAI/bge-small-en-v1.5`.
+
+    Raises:
+        ValueError, EncoderError: see `load_encoder`.
+    """
+    name, _, model = encoder.partition("=")
+    return load_encoder(name, model or None, device)
+
+
 def weights_folder(convention: Convention, model: str | Path | None = None) -> Path:
     """The folder that holds the model's files, which are fetched from the hub if need be."""
     if model is None and convention.package is not None:

@@ -26,7 +26,7 @@ from memsearcher.retrieval.plan import check_memory, plan
 from memsearcher.retrieval.protocol import CorpusRetriever, Encoder, Hit, best, check_k
 from memsearcher.retrieval.recall import DEPTH, TARGET, exact, held_out_queries, tune
 from memsearcher.retrieval.types import EXHAUSTIVE, IndexType, check_buildable, empty_index, sample_size
-from memsearcher.retrieval.vectors import BLOCK_PASSAGES, BLOCKS, VectorBlocks, rate_bar
+from memsearcher.retrieval.vectors import BLOCK_PASSAGES, BLOCKS, BlockEncoding, VectorBlocks, rate_bar
 
 INDEX_FILE = "index.faiss"
 METRIC = "inner_product"
@@ -68,6 +68,7 @@ class DenseIndex(CorpusRetriever):
         recall: float = TARGET,
         block: int = BLOCK_PASSAGES,
         progress: bool = True,
+        encode: BlockEncoding | None = None,
     ) -> DenseIndex:
         """Encode the corpus and write its index to `folder`, in place of one that is there.
 
@@ -90,7 +91,7 @@ class DenseIndex(CorpusRetriever):
         folder.mkdir(parents=True, exist_ok=True)
         blocks = VectorBlocks(corpus, encoder, folder / BLOCKS, block)
         blocks.prepare()
-        blocks.encode(progress)
+        blocks.encode(progress, encode)
         vectors = _filled(blocks, index_type, len(corpus), encoder.dimension, folder / BLOCKS, progress)
         reached = None
         if index_type != "flat":

@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ OWNER_FILE = "blocks.json"
 BLOCK_PASSAGES = 512
 
 logger = logging.getLogger(__name__)
+
+
+BlockEncoding = Callable[[Corpus, Sequence[range]], Iterator[tuple[range, Vectors]]]
+"""Encodes blocks of a corpus, given as rows, and gives each back with its vectors `[rows, dimension]`, in any order."""
 
 
 class VectorBlocks:
@@ -70,16 +74,21 @@ class VectorBlocks:
             shutil.rmtree(self._folder)
         jsonl.replace(self._folder / OWNER_FILE, json.dumps(self._owner).encode())
 
-    def encode(self, progress: bool) -> None:
-        """Write every block that is not there yet."""
+    def encode(self, progress: bool, encode: BlockEncoding | None = None) -> None:
+        """Write every block that is not there yet.
+
+        Args:
+            encode: who encodes blocks; None does it here, one after the other.
+
+        Raises:
+            ValueError: vectors of another shape than is due, or not finite ones.
+        """
         done = {start for start in self._starts() if self._is_whole(start)}
+        missing = [self._rows(start) for start in self._starts() if start not in done]
         with rate_bar(progress) as bar:
-            task = bar.add_task("encoding", total=len(self._corpus), completed=sum(map(self._length, done)))
-            for start in self._starts():
-                if start in done:
-                    continue
-                rows = range(start, start + self._length(start))
-                vectors = self._encoder.encode_passages([self._corpus.passage(row).contents for row in rows])
+            total = len(self._corpus)
+            task = bar.add_task("encoding", total=total, completed=sum(len(self._rows(start)) for start in done))
+            for rows, vectors in (encode or self._here)(self._corpus, missing) if missing else ():
                 if vectors.shape != (len(rows), self._encoder.dimension) or not np.isfinite(vectors).all():
                     raise ValueError(
                         f"{self._corpus.path}: the encoder gave vectors of shape {vectors.shape} for rows {rows.start} "
@@ -87,8 +96,12 @@ class VectorBlocks:
                     )
                 content = io.BytesIO()
                 np.save(content, vectors.astype(np.float32, copy=False), allow_pickle=False)
-                jsonl.replace(self._path(start), content.getvalue())
+                jsonl.replace(self._path(rows.start), content.getvalue())
                 bar.advance(task, len(rows))
+
+    def _here(self, corpus: Corpus, blocks: Sequence[range]) -> Iterator[tuple[range, Vectors]]:
+        for rows in blocks:
+            yield rows, self._encoder.encode_passages([corpus.passage(row).contents for row in rows])
 
     def _is_whole(self, start: int) -> bool:
         path = self._path(start)
@@ -99,13 +112,13 @@ class VectorBlocks:
         except (ValueError, EOFError, OSError):
             logger.warning("%s: damaged; its passages are encoded again", path)
             return False
-        return bool(vectors.shape == (self._length(start), self._encoder.dimension) and vectors.dtype == np.float32)
+        return bool(vectors.shape == (len(self._rows(start)), self._encoder.dimension) and vectors.dtype == np.float32)
 
     def _starts(self) -> range:
         return range(0, len(self._corpus), self._size)
 
-    def _length(self, start: int) -> int:
-        return min(self._size, len(self._corpus) - start)
+    def _rows(self, start: int) -> range:
+        return range(start, min(start + self._size, len(self._corpus)))
 
     def _path(self, start: int) -> Path:
         return self._folder / f"{start:012d}.npy"
