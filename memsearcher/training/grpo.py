@@ -122,8 +122,8 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         self.policy = Policy(
             self, ChatFormat.from_tokenizer(self._tokenizer, **self.chat_template_kwargs), self._longest()
         )
-        models = (self.accelerator.unwrap_model(self.model), self.ref_model)
-        self._shares = args.share_beginnings and all(attend_by_paths(each) for each in models if each is not None)
+        models = [self.accelerator.unwrap_model(each) for each in (self.model, self.ref_model) if each is not None]
+        self._shares = args.share_beginnings and all(attend_by_paths(each) for each in models)
         self.guard = FiniteGuard(self.accelerator, args.max_skipped_steps)
         self.add_callback(self.guard)
         self.add_callback(resume.StartingPoint(self))
