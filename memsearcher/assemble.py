@@ -65,6 +65,10 @@ def make_agent(recipe: Recipe) -> Agent:
             return Summarize(limits, prompts, tool)
 
 
+SHIPPED = {"memsearcher": "pocket", "react": "pocket-react"}
+"""The shipped adapter of an agent, by the name that recipes use."""
+
+
 def make_environment(recipe: Recipe) -> Environment:
     """The recipe's shop, or search over its corpus; what is missing of an index is built first."""
     if recipe.environment == "webshop":
@@ -220,10 +224,10 @@ def make_engine(model: Model) -> Engine:
 
 
 def adapter_path(model: Model) -> Path | None:
-    """The folder of the recipe's adapter; `pocket` is the shipped one."""
+    """The folder of the recipe's adapter, which may be one of `SHIPPED`."""
     if model.adapter is None:
         return None
-    folder = data_folder() / "pocket" if model.adapter == "pocket" else Path(model.adapter)
+    folder = data_folder() / model.adapter if model.adapter in SHIPPED.values() else Path(model.adapter)
     if not (folder / "adapter_config.json").is_file():
         raise RecipeError(f"model.adapter: {folder} holds no adapter_config.json; name an adapter's folder, or null")
     return folder

@@ -36,7 +36,7 @@ class Model:
     Attributes:
         engine: `transformers` and `vllm` run `name` here; `openai` asks the server at `base_url` for it.
         name: `smollm2` (from the installed package), a folder, or a hub id.
-        adapter: `pocket` (the shipped one), a folder with a PEFT adapter, or none.
+        adapter: `pocket` (MemSearcher's, shipped), `pocket-react` (ReAct's), a folder with a PEFT adapter, or none.
         batch_size: model calls under way at once; with `transformers`, contexts in one forward pass.
         vllm: with `vllm`, further arguments of `vllm.LLM`, as `{max_model_len: 8192, tensor_parallel_size: 2}`.
         tokenizer: with `openai`, the tokenizer to count tokens with; none leaves them to the server.

@@ -9,7 +9,7 @@ from memsearcher.assemble import make_agent
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.environments.protocol import EnvironmentFailure
 from memsearcher.recipe import Recipe
-from memsearcher.training.expert import HANDS, Expert, Step, demonstrate
+from memsearcher.training.expert import HANDS, Expert, Step, as_in, demonstrate
 from memsearcher.training.warmstart import examples
 from memsearcher.trajectory import Limits, Task
 from tests.scripted import ScriptedEnvironment, answer, names, passage
@@ -33,7 +33,7 @@ CURRENCY = {
     "fact": "The currency of Laos is the kip.",
 }
 BOOKS = {
-    CAPITAL["ask"]: [passage(2, "Hanoi is the capital of Vietnam."), passage(1, "The capital of LAOS is Vientiane.")],
+    CAPITAL["ask"]: [passage(2, "Hanoi is the capital of Vietnam."), passage(1, "The capital of Laos is Vientiane.")],
     CURRENCY["ask"]: [passage(1, "In Laos people pay in kip.")],
 }
 CHAT = ChatFormat.from_tokenizer(tiny_tokenizer())
@@ -138,6 +138,32 @@ def test_in_every_format_it_asks_again_in_other_words(agent):
         "currency Laos country",
     ]
     assert (trajectory.answer, trajectory.events) == ("kip", [])
+
+
+@ALL
+def test_names_are_spelled_as_they_were_read(agent):
+    """In capitals, as the Factbook writes surnames, wherever the agent's format has them."""
+    head = {
+        **CURRENCY,
+        "ask": "head of government of Laos",
+        "answers": ["Thongloun Sisoulith"],
+        "fact": "The head of government of Laos is Thongloun Sisoulith.",
+    }
+    books = {**BOOKS, head["ask"]: [passage(1, "Prime Minister of Laos Thongloun SISOULITH, since 2016.")]}
+    asked = [task(golds=("Thongloun Sisoulith", "Sisoulith"), steps=[CAPITAL, head])]
+    (trajectory,) = demonstrations(books, asked, agent=agent)
+    assert trajectory.answer == "Thongloun SISOULITH"
+    assert queries(trajectory) == [CAPITAL["ask"], head["ask"]]
+    written = " ".join(text for _, text in replies(trajectory))
+    assert "Thongloun SISOULITH" in written and "Sisoulith" not in written
+    assert len(examples([trajectory], 0)[0]) == len(trajectory.conversations)
+
+
+def test_a_phrase_as_a_text_spells_it():
+    assert as_in("the Euro, or euro (EUR)", "euro") == "euro"
+    assert as_in("Taavi ROIVAS (since 2014)", "Taavi Roivas") == "Taavi ROIVAS"
+    assert as_in("a+B (x)", "A+b") == "a+B"
+    assert as_in("", "kip") == "kip"
 
 
 def test_what_the_agent_cannot_see_it_does_not_know():

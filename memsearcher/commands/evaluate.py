@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from memsearcher.agents.protocol import Agent
-from memsearcher.assemble import adapter_path, make_agent, make_engine, make_environment, make_tasks
+from memsearcher.assemble import SHIPPED, adapter_path, make_agent, make_engine, make_environment, make_tasks
 from memsearcher.commands.common import (
     Dependent,
     Objectives,
@@ -170,11 +170,13 @@ def plan(
         for (label, chosen), limit in product(sets.items(), dict.fromkeys(limits)):
             changed = [f"limits.{each}" for each in limit.split(",") if each]
             settings = load_recipe(recipe, [*overrides, f"agent={agent}", *own, *changed])
-            if settings.model.engine != "openai" and agent != "memsearcher" and settings.model.adapter == "pocket":
-                raise ValueError(
-                    f"the shipped adapter was trained as memsearcher: name {agent}'s own with --adapter "
-                    f"{agent}=FOLDER, or {agent}=null for the bare model"
-                )
+            if settings.model.engine != "openai" and settings.model.adapter == "pocket":
+                if agent not in SHIPPED:
+                    raise ValueError(
+                        f"no adapter is shipped for {agent}: name its own with --adapter {agent}=FOLDER, "
+                        f"or {agent}=null for the bare model"
+                    )
+                settings = replace(settings, model=replace(settings.model, adapter=SHIPPED[agent]))
             adapter_path(settings.model)
             trials.append(Trial(Arm(agent, label, limit, len(chosen)), settings, make_agent(settings), chosen))
     return trials

@@ -5,12 +5,15 @@ the corpus: it searches through the real environment, reads what the agent would
 shown, cut as the agent's is, and asks again in other words where the fact it needs is
 not there. What it writes follows from the question and from what is in the context alone,
 a memory, a state or what is left of the history, so that a model can learn it. Each fact is
-noted once it is read: in the memory or summary, in the state, or in the next thought.
+noted once it is read: in the memory or summary, in the state, or in the next thought. What it
+read is spelled as it stands there: a small model copies "Taavi ROIVAS" letter by letter, and
+errs when it has to write the name in small letters.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -134,8 +137,11 @@ class Expert:
         lead = {"": "", "note": note, "state": whole}[hand.thinks]
         missing = _next(steps, f"{noted} {note}")
         if missing is None:
-            known = f"{hand.known} {steps[-1].fact}" if hand.known else f"{lead} That answers the question."
-            return f"<think>{known}</think>\n{hand.answer.format(answer=trajectory.task.golds[0])}"
+            seen = f"{noted} {note}"
+            known = (
+                f"{hand.known} {as_in(seen, steps[-1].fact)}" if hand.known else f"{lead} That answers the question."
+            )
+            return f"<think>{known}</think>\n{hand.answer.format(answer=as_in(seen, trajectory.task.golds[0]))}"
         tried = sum(f"{query} - not found" in f"{noted} {note}" for query in missing.queries)
         query = missing.queries[min(tried, len(missing.queries) - 1)]
         return f"<think>{f'{lead} {_NEED}'.lstrip()}{missing.ask}.</think>\n{hand.act(query, self.tool)}"
@@ -145,7 +151,7 @@ def _next(steps: Sequence[Step], noted: str) -> Step | None:
     """The first step whose fact is still needed: neither noted, nor used up by a later one that is."""
     settled: list[Step] = []
     for step in reversed(steps):
-        if step.fact in noted or any(later.subject in step.answers for later in settled):
+        if holds(noted, step.fact) or any(later.subject in step.answers for later in settled):
             settled.append(step)
     return next((step for step in steps if step not in settled), None)
 
@@ -159,12 +165,23 @@ def _read(trajectory: Trajectory, talk: Conversation, steps: Sequence[Step], not
     last = [step for turn in trajectory.turns for step in turn.steps][-1]
     assert last.observation is not None
     query = last.action.arguments["query"]
-    asked = next(step for step in steps if query in step.queries and step.fact not in noted)
-    found = any(
-        passage.id == asked.passage_id and any(normalize(answer) in normalize(text) for answer in asked.answers)
-        for passage, text in zip(last.observation.passages, shown, strict=False)
-    )
-    return asked.fact if found else f"{query} - not found."
+    asked = next(step for step in steps if query in step.queries and not holds(noted, step.fact))
+    for passage, text in zip(last.observation.passages, shown, strict=False):
+        if passage.id == asked.passage_id and any(normalize(answer) in normalize(text) for answer in asked.answers):
+            answer = next((each for each in asked.answers if each in asked.fact), "")
+            return asked.fact.replace(answer, as_in(text, answer)) if answer else asked.fact
+    return f"{query} - not found."
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Whether a text has a phrase, in capitals or not."""
+    return phrase.casefold() in text.casefold()
+
+
+def as_in(text: str, phrase: str) -> str:
+    """A phrase as a text spells it: as it is where the text has it so, or not at all, else with its capitals."""
+    found = None if phrase in text else re.search(re.escape(phrase), text, re.IGNORECASE)
+    return found[0] if found else phrase
 
 
 def demonstrate(
