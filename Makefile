@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 TORCH_ARGS ?=
-JOBS ?= 0
+JOBS ?= 2
 
 BIN := .venv/bin
 STAMP := .venv/installed

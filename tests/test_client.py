@@ -166,7 +166,7 @@ def test_pauses_grow_with_jitter_and_heed_the_server(monkeypatch, no_pause, conn
     assert 0.5 <= no_pause[0] <= 1.5
     assert 1.0 <= no_pause[1] <= 3.0
     assert 3.0 <= no_pause[2] <= 6.0
-    assert 4.0 <= no_pause[3] <= 10.0
+    assert 4.0 <= no_pause[3] <= 12.0
 
 
 def test_the_cause_is_kept_and_the_token_is_not_shown(monkeypatch, no_pause, connect):
