@@ -129,8 +129,7 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         self.add_callback(resume.StartingPoint(self))
         # TRL takes a completion for cut when it does not end with an end token; ours may end with a stop string.
         self._leave_out_cut, self.mask_truncated_completions = args.mask_truncated_completions, False
-        self._events: set[str] = set()
-        self._clock = Clock()
+        self._events, self._clock = set[str](), Clock()
         self.policy.check_start(agent, self.tasks[0])
         if odd := differences(gather_object([self._settings()])):
             raise ValueError(f"processes have different settings: {', '.join(odd)}")
@@ -207,8 +206,7 @@ class MultiContextGRPOTrainer(GRPOTrainer):
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         advantages = output["advantages"].masked_fill(self._level, 0.0)
         owners = torch.tensor([row.owner for row in self._rows], device=advantages.device)
-        shares = batching.row_weights(self._rows, self.args.average, self._counted.tolist())
-        weights = torch.tensor(shares).to(advantages)
+        weights = advantages.new_tensor(batching.row_weights(self._rows, self.args.average, self._counted.tolist()))
         # The extra advantage is the fillers': their owner is -1.
         output["advantages"] = torch.cat([advantages, advantages.new_zeros(1)])[owners]
         output["trained"] = self._trained
