@@ -40,7 +40,7 @@ QUERIES = 2000
 @contextmanager
 def serving(port: int) -> Iterator[None]:
     command = [sys.executable, "-m", "memsearcher.cli", "serve", "--recipe", "pocket", "--port", str(port)]
-    process = subprocess.Popen([*command, "--cache", "0"], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*command, "--cache", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:
