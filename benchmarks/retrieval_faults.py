@@ -17,11 +17,10 @@ import random
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -57,32 +56,17 @@ def reachable(url: str) -> RemoteRetriever:
             time.sleep(0.2)
 
 
-class Answered:
-    """How many requests were answered, for the one who waits for half of them."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._lock = threading.Lock()
-
-    def add(self) -> None:
-        with self._lock:
-            self.count += 1
-
-
-def client(number: int, url: str, requests: int, wanted: dict[str, list[str]], answered: Answered) -> list[float]:
-    """Seconds of each request of one client."""
+def client(number: int, url: str, requests: int, wanted: dict[str, list[str]], seconds: list[float]) -> None:
+    """One client's requests; `seconds`, which all clients share, gets those of each."""
     remote, draw, queries = reachable(url), random.Random(number), sorted(wanted)
-    seconds = []
     for _ in range(requests):
         query = draw.choice(queries)
         started = time.perf_counter()
         (found,) = remote.retrieve([query], K)
         seconds.append(time.perf_counter() - started)
-        answered.add()
         if [each.document.id for each in found] != wanted[query]:
             raise SystemExit(f"client {number}: {query!r} was answered with the passages of another query")
     remote.close()
-    return seconds
 
 
 def play(clients: int, requests: int, wanted: dict[str, list[str]], restart: bool) -> dict[str, float]:
@@ -90,20 +74,19 @@ def play(clients: int, requests: int, wanted: dict[str, list[str]], restart: boo
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    url, answered = f"http://127.0.0.1:{port}", Answered()
-    started = time.perf_counter()
+    url, each = f"http://127.0.0.1:{port}", list[float]()
     with ThreadPoolExecutor(clients) as pool:
         with serving(port):
             reachable(url).close()
             started = time.perf_counter()
-            jobs = [pool.submit(client, number, url, requests, wanted, answered) for number in range(clients)]
-            while answered.count < clients * requests // 2 and not any(job.done() for job in jobs):
+            jobs = [pool.submit(client, number, url, requests, wanted, each) for number in range(clients)]
+            while len(each) < clients * requests // 2 and not any(job.done() for job in jobs):
                 time.sleep(0.05)
             if not restart:
-                each = [second for job in jobs for second in job.result()]
-        if restart:
-            with serving(port):
-                each = [second for job in jobs for second in job.result()]
+                wait(jobs)
+        with serving(port) if restart else nullcontext():
+            for job in jobs:
+                job.result()
     seconds = time.perf_counter() - started
     each.sort()
     return {

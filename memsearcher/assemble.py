@@ -42,6 +42,10 @@ from memsearcher.trajectory import Task
 TOKEN_ENV = "MEMSEARCHER_TOKEN"
 
 
+SHIPPED = {"memsearcher": "pocket", "react": "pocket-react"}
+"""The shipped adapter of an agent, by the name that recipes use."""
+
+
 def make_agent(recipe: Recipe) -> Agent:
     """The recipe's agent with its limits and prompts.
 
@@ -63,10 +67,6 @@ def make_agent(recipe: Recipe) -> Agent:
             return Truncate(limits, prompts, tool)
         case "summarize":
             return Summarize(limits, prompts, tool)
-
-
-SHIPPED = {"memsearcher": "pocket", "react": "pocket-react"}
-"""The shipped adapter of an agent, by the name that recipes use."""
 
 
 def make_environment(recipe: Recipe) -> Environment:

@@ -194,7 +194,7 @@ def test_changed_weights_are_seen(monkeypatch):
 
 def test_prefix_cache_keeps_what_fits_and_what_is_used():
     def states(ids):
-        return [(torch.tensor(ids), torch.tensor(ids))]
+        return lambda: [(torch.tensor(ids), torch.tensor(ids))]
 
     cache = PrefixCache(10)
     cache.begin_call()

@@ -88,20 +88,6 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
         self._store = (stores[0], stores[1])
         self.keys, self.values = (store[:, :, :longest] for store in stores)
 
-    def join(self, layers: Sequence[DynamicLayer]) -> None:
-        """Take the rows of other layers, aligned at their ends (see `joined`)."""
-        self.lazy_initialization(layers[0].keys, layers[0].values)
-        length = max(layer.get_seq_length() for layer in layers)
-        stores = []
-        for parts in ([layer.keys for layer in layers], [layer.values for layer in layers]):
-            rows = sum(len(part) for part in parts)
-            store = parts[0].new_zeros(rows, parts[0].shape[1], length + self.room, parts[0].shape[-1])
-            for part, place in zip(parts, store.split([len(part) for part in parts]), strict=True):
-                place[:, :, length - part.shape[-2] : length] = part
-            stores.append(store)
-        self._store = (stores[0], stores[1])
-        self.keys, self.values = (store[:, :, :length] for store in stores)
-
 
 def roomy_cache(config: Any, room: int) -> DynamicCache:
     """An empty cache for a model; layers with a sliding window stay as transformers makes them."""
@@ -127,7 +113,9 @@ def joined(caches: Sequence[DynamicCache], config: Any, room: int) -> DynamicCac
     """
     whole = roomy_cache(config, room)
     for number, layer in enumerate(whole.layers):
-        layer.join([cache.layers[number] for cache in caches])
+        held = [cache.layers[number] for cache in caches]
+        rows = [states for each in held for states in zip(each.keys, each.values, strict=True)]
+        layer.begin(rows, [keys.shape[-2] for keys, _ in rows], 0)
     return whole
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from transformers import DynamicCache
 
 from memsearcher.engines.attention import grouped_attention, joined, roomy_cache, started
 from memsearcher.engines.chat import ChatFormat
-from memsearcher.engines.prefix import PrefixCache, Start, states_of
+from memsearcher.engines.prefix import PrefixCache, Start, common, states_of
 from memsearcher.engines.protocol import EngineFailure, Sampling
 from memsearcher.engines.row import Row
 from memsearcher.engines.sampling import draw, uniforms
@@ -51,8 +52,6 @@ def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Samplin
         for line, row in zip(numbers, rows, strict=True):
             line[: row.request.limit] = uniforms(row.request.seed, row.request.limit)
     cache, logits, mask = prefill(model, [row.context for row in rows], numbers.shape[1], kept)
-    if any(cache.is_sliding):
-        kept = None
     positions = torch.tensor([len(row.context) for row in rows], device=mask.device)
     step = 0
     while True:
@@ -67,7 +66,8 @@ def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Samplin
                 if kept is not None and row.finish is not None:
                     # The newest token has not been through the model.
                     ids = [*row.context, *row.ids[:-1]]
-                    kept.keep(ids, states_of(cache, number, mask[number].nonzero()[: len(ids), 0]))
+                    slots = mask[number].nonzero()[: len(ids), 0]
+                    kept.keep(ids, partial(states_of, cache, number, slots))
         going = [number for number, row in enumerate(live) if not row.done]
         if not going:
             return
@@ -92,7 +92,7 @@ def prefill(
 
     Args:
         room: tokens that the cache makes room for behind the contexts.
-        kept: states that contexts may begin with.
+        kept: states that contexts may begin with; none for a model with a sliding window.
         share_prefix: whether to compute once what all contexts begin with.
 
     Returns:
@@ -103,7 +103,7 @@ def prefill(
     distinct = sorted({tuple(context) for context in contexts}, key=lambda context: (len(context), context))
     # A sliding window counts cache slots: there, only rows of one length or padding to the left is exact.
     sliding = any(roomy_cache(config, 0).is_sliding)
-    starts = [Start() if kept is None or sliding else kept.find(context) for context in distinct]
+    starts = [Start() if kept is None else kept.find(context) for context in distinct]
     shared = common_prefix(distinct) if share_prefix and not sliding and len(distinct) > 1 else 0
     if shared >= SHORTEST_PREFIX and shared > max(start.length for start in starts):
         ids = torch.tensor([distinct[0][:shared]], device=device)
@@ -162,9 +162,7 @@ def _padded(begun: Sequence[Begun]) -> tuple[Tensor, Tensor, Tensor]:
 
 def common_prefix(contexts: Sequence[tuple[int, ...]]) -> int:
     """How many first tokens all contexts share, leaving each at least one of its own."""
-    first, last = min(contexts), max(contexts)
-    most = min(len(context) for context in contexts) - 1
-    return next((place for place in range(most) if first[place] != last[place]), most)
+    return min(common(min(contexts), max(contexts)), min(map(len, contexts)) - 1)
 
 
 def _forward(model: Any, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:

@@ -8,7 +8,7 @@ begins with them. vLLM calls it prefix caching, and keeps blocks where this keep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -73,11 +73,11 @@ class PrefixCache:
         best.call = self._call
         return Start(length, best.states)
 
-    def keep(self, ids: list[int], states: States) -> None:
-        """Keep a context in the place of those that it continues."""
-        self._kept = [each for each in self._kept if common(each.ids, ids) < len(each.ids)]
+    def keep(self, ids: list[int], states: Callable[[], States]) -> None:
+        """Keep a context in the place of those that it continues; its states are asked for where there is room."""
+        self._kept = [each for each in self._kept if ids[: len(each.ids)] != each.ids]
         if len(self) + len(ids) <= self.tokens:
-            self._kept.append(Kept(ids, states, self._call))
+            self._kept.append(Kept(ids, states(), self._call))
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -59,14 +59,16 @@ class TransformersEngine:
             raise ValueError(f"batch_size and batch_tokens must be at least 1, not {batch_size} and {batch_tokens}")
         if prefix_tokens < 0:
             raise ValueError(f"prefix_tokens must be at least 0, not {prefix_tokens}")
-        if any(DynamicCache(config=model.config).is_linear):
+        layers = DynamicCache(config=model.config)
+        if any(layers.is_linear):
             raise ValueError(f"{type(model).__name__} has recurrent layers; TransformersEngine needs attention layers")
         self.model = model
         self.tokenizer = tokenizer
         self.chat = chat or ChatFormat.from_tokenizer(tokenizer)
         self.batch_size = batch_size
         self.batch_tokens = batch_tokens
-        self._prefixes = PrefixCache(prefix_tokens)
+        # A sliding window counts cache slots, and beginnings of unlike length leave slots empty.
+        self._prefixes = PrefixCache(0 if any(layers.is_sliding) else prefix_tokens)
         self._weights = _versions(model)
         self._name = name or str(model.config.name_or_path)
         self._adapter = adapter_label(adapter)

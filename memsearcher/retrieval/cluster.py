@@ -31,7 +31,7 @@ class RayEncoding:
     that have come back by then are kept.
 
     Attributes:
-        encoder: a name as `build.load_named` takes it.
+        encoder: a name as `load_named` takes it.
         device: of each worker's encoder; one that is not a CPU takes a GPU of the cluster's.
         workers: how many encode at once.
     """
