@@ -4,7 +4,8 @@
 
 Real prompts, real searches over the built-in corpus and real token counts; the replies are the
 expert's, so this shows what each agent's rule does to the context, not what a model would do with
-it. The expert writes down every fact and drops none, the most a memory has to hold. The slope is
+it. The expert writes down every fact and drops none, the most a memory has to hold; "frugal", it
+drops the facts that only led to another and keeps those that answer a question. The slope is
 a least-squares line through the mean context of the trajectories alive in a turn, from turn 3 on;
 the goal is that of MemSearcher at 2% of ReAct's or less. All agents get the same questions,
 passages and limits.
@@ -35,6 +36,8 @@ from memsearcher.training.expert import Expert, demonstrate
 from memsearcher.training.warmstart import ends_right
 
 AGENTS = ("memsearcher", "mem1", "react", "truncate", "summarize")
+FRUGAL = ("memsearcher", "mem1", "summarize")
+"""Those that write anew in each turn what they know, and so may leave something out."""
 FROM_TURN = 3
 
 
@@ -59,15 +62,15 @@ def main() -> None:
     )
     environment, chat = make_environment(recipe), ChatFormat.from_tokenizer(load_tokenizer())
     table = Table(title=f"{len(tasks)} tasks of {arguments.objectives} 2-hop questions, scripted expert, no model")
-    for column in ("agent", "ended right", "turns", "turn 1", "turn 3", "turn 16", "last", "slope", "of ReAct's"):
-        table.add_column(column, justify="left" if column == "agent" else "right")
+    for column in ("agent", "ended right", "turns", "turn 1", "turn 3", "turn 16", "last", "slope", "to ReAct's"):
+        table.add_column(column, justify="left" if column == "agent" else "right", no_wrap=column == "agent")
     record: dict[str, Any] = {}
-    for name in AGENTS:
+    for name, frugal in [(name, False) for name in AGENTS] + [(name, True) for name in FRUGAL]:
         agent = make_agent(replace(recipe, agent=name, limits=limits))
-        played = list(demonstrate(agent, environment, Expert(tool=recipe.tool), chat, tasks))
+        played = list(demonstrate(agent, environment, Expert(tool=recipe.tool, frugal=frugal), chat, tasks))
         counted = context([Records(name, "", "", tuple(played))])
         rows = [(row["n"], row["tokens"]) for row in counted if row["measured"]]
-        record[name] = {
+        record[f"{name}, frugal" if frugal else name] = {
             "right": sum(map(ends_right, played)),
             "turns": mean(len(each.turns) for each in played),
             "contexts": rows,

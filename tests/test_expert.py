@@ -248,6 +248,33 @@ def test_careless_steps_start_with_the_bare_name():
     assert Step.of(CAPITAL, True).queries[1:] == Step.of(CAPITAL, False).queries
 
 
+@pytest.mark.parametrize("agent", ["memsearcher", "summarize", "mem1"])
+def test_a_frugal_expert_drops_what_is_used_up(agent):
+    books = {"Vientiane": [], **BOOKS}
+    (whole,) = demonstrations(books, expert=Expert(careless=1.0), agent=agent)
+    (frugal,) = demonstrations(books, expert=Expert(careless=1.0, frugal=True), agent=agent)
+    assert queries(frugal) == queries(whole) == ["Vientiane", CAPITAL["ask"], "Laos", CURRENCY["ask"]]
+    assert frugal.answer == whole.answer == "kip"
+    missed, used = "Vientiane - not found.", CAPITAL["fact"]
+    assert all(sentence in replies(whole)[-2][1] for sentence in (missed, used))
+    written = [text for purpose, text in replies(frugal) if purpose == "remember" or agent == "mem1"]
+    assert any(missed in text for text in written) and any(used in text for text in written)
+    assert missed not in written[-1] and used not in written[-1]
+    assert CURRENCY["fact"] in written[-1]
+
+
+def test_a_frugal_expert_keeps_what_answers_a_question():
+    both = Task(
+        "t", "1. What country? 2. What currency?", ('"Laos"; "kip"',),
+        {"steps": [CAPITAL, CURRENCY],
+         "objectives": [{"id": "a", "question": "What country?", "golds": ["Laos"]},
+                        {"id": "b", "question": "What currency?", "golds": ["kip"]}]},
+    )  # fmt: skip
+    (trajectory,) = demonstrations(tasks=[both], expert=Expert(frugal=True))
+    memory = replies(trajectory)[-2][1]
+    assert CAPITAL["fact"] in memory and CURRENCY["fact"] in memory
+
+
 def test_which_steps_are_careless_follows_from_the_task():
     many = [task(number) for number in range(40)]
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 from memsearcher.agents.protocol import Agent, Generate, Reply
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.environments.protocol import Environment
+from memsearcher.objective_scoring import has_objectives, objectives_of
 from memsearcher.rollout import Episode, call_seed, drive
 from memsearcher.scoring import normalize
 from memsearcher.trajectory import Conversation, Task, Trajectory
@@ -107,6 +108,8 @@ class Expert:
 
     A share `careless` of the steps starts with a query that is too short, so that the traces
     hold searches that fail and what to do then. Which steps those are follows from the task.
+    With `frugal`, a memory, summary or state drops what no later step needs: facts that were
+    used up, and searches that failed before one that did not.
 
     Raises:
         KeyError: a task without `steps` in its metadata, or an agent that is not in `HANDS`.
@@ -114,6 +117,7 @@ class Expert:
 
     careless: float = 0.0
     tool: str = "search"
+    frugal: bool = False
 
     def turns(self, task: Task) -> int:
         """A turn for each step, and one to answer; a search that fails takes one more."""
@@ -132,6 +136,8 @@ class Expert:
         if hand.thinks == "state":
             memory = memory.rpartition(_NEED)[0]
         whole = " ".join(filter(None, (memory.strip(), note)))
+        if self.frugal:
+            whole = _needed(trajectory.task, steps, whole)
         if call.purpose == "remember":
             return hand.remember.format(memory=whole)
         lead = {"": "", "note": note, "state": whole}[hand.thinks]
@@ -149,11 +155,35 @@ class Expert:
 
 def _next(steps: Sequence[Step], noted: str) -> Step | None:
     """The first step whose fact is still needed: neither noted, nor used up by a later one that is."""
+    settled = _settled(steps, noted)
+    return next((step for step in steps if step not in settled), None)
+
+
+def _settled(steps: Sequence[Step], noted: str) -> list[Step]:
+    """The steps whose fact is noted, or used up by a later one that is settled, from the last to the first."""
     settled: list[Step] = []
     for step in reversed(steps):
-        if holds(noted, step.fact) or any(later.subject in step.answers for later in settled):
+        if holds(noted, step.fact) or any(_uses(later, step) for later in settled):
             settled.append(step)
-    return next((step for step in steps if step not in settled), None)
+    return settled
+
+
+def _uses(later: Step, step: Step) -> bool:
+    """Whether a step asks about what another one found."""
+    return later.subject in step.answers
+
+
+def _needed(task: Task, steps: Sequence[Step], memory: str) -> str:
+    """A memory without facts that were used up and answer nothing, and without failed searches for what is settled."""
+    golds = {gold for each in objectives_of(task) for gold in each.golds} if has_objectives(task) else set(task.golds)
+    settled = _settled(steps, memory)
+    for place, step in enumerate(settled):
+        gone = [f"{query} - not found." for query in step.queries]
+        if golds.isdisjoint(step.answers) and any(_uses(later, step) for later in settled[:place]):
+            gone.append(step.fact)
+        for sentence in gone:
+            memory = re.sub(rf" ?{re.escape(sentence)}", "", memory, flags=re.IGNORECASE)
+    return memory.strip()
 
 
 def _read(trajectory: Trajectory, talk: Conversation, steps: Sequence[Step], noted: str) -> str:
