@@ -110,8 +110,8 @@ def plot(table: pd.DataFrame, kind: Kind) -> go.Figure:
     slots = max(places.values()) + 1
     drawn.update_layout(
         height=drawn.layout.margin.t + drawn.layout.margin.b + ROW * slots, barmode="overlay", showlegend=True,
-        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "traceorder": "normal",
-                "font": {"size": 10}},
+        legend={"orientation": "h", "x": 1, "xanchor": "right", "yref": "container", "y": 1, "yanchor": "top",
+                "traceorder": "normal", "font": {"size": 10}},
     )  # fmt: skip
     drawn.update_xaxes(range=[0, end], gridcolor="#E6E6E6")
     drawn.update_yaxes(

@@ -86,7 +86,8 @@ def plot(table: pd.DataFrame, kind: Kind) -> go.Figure:
             )  # fmt: skip
     drawn.update_layout(
         height=drawn.layout.margin.t + drawn.layout.margin.b + ROW * len(each) + 10, barmode="overlay", showlegend=True,
-        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "font": {"size": 10}},
+        legend={"orientation": "h", "x": 1, "xanchor": "right", "yref": "container", "y": 1, "yanchor": "top",
+                "font": {"size": 10}},
     )  # fmt: skip
     drawn.update_xaxes(range=[0, end])
     drawn.update_yaxes(
