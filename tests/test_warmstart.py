@@ -203,6 +203,23 @@ def weights(folder):
         return {name: file.get_tensor(name) for name in file.offset_keys()}
 
 
+def test_long_conversations_go_through_one_by_one_to_the_same_log(tmp_path, monkeypatch):
+    sizes = []
+
+    def counted(batch):
+        sizes.append(len(batch))
+        return pad(batch)
+
+    monkeypatch.setattr(warmstart, "pad", counted)
+    together = train(tiny_model(), rows(), recipe(batch=4, steps=5), tmp_path / "together")
+    assert set(sizes) == {4}
+    sizes.clear()
+    monkeypatch.setattr(warmstart, "MOST_TOKENS", 20)  # the longest row has 28 tokens
+    apart = train(tiny_model(), rows(), recipe(batch=4, steps=5), tmp_path / "apart")
+    assert set(sizes) == {1}
+    assert [row["loss"] for row in apart] == pytest.approx([row["loss"] for row in together], rel=1e-5)
+
+
 def test_a_run_is_the_same_every_time_and_other_seeds_are_not(tmp_path):
     train(tiny_model(), rows(), recipe(), tmp_path / "a")
     torch.rand(7)  # what was drawn before does not matter

@@ -39,8 +39,9 @@ from memsearcher.training.resume import last_checkpoint
 from memsearcher.training.shop_expert import ShopExpert
 from memsearcher.trajectory import Task, Trajectory, read_trajectories, write_trajectory
 
-MOST_TOGETHER = 4
-"""Conversations of a forward pass, at most: more would share more, and take more memory."""
+MOST_TOGETHER, MOST_TOKENS = 4, 5000
+"""Conversations of a forward pass at most, and their tokens were all as long as the longest: more would share more,
+and take more memory (6 GB for 5,000 tokens of SmolLM2-135M in float32)."""
 
 
 def training_questions(recipe: Recipe) -> list[Task]:
@@ -163,7 +164,8 @@ def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Pat
     set_seed(recipe.seed)  # the adapter's first weights are drawn before the trainer sets it
     start = Path(settings.start) if settings.start else None
     model = adapted(model, start, settings.rank, settings.alpha)
-    together = max(count for count in range(1, MOST_TOGETHER + 1) if settings.batch % count == 0)
+    fits = max(1, min(MOST_TOGETHER, MOST_TOKENS // max(len(row["input_ids"]) for row in rows)))
+    together = max(count for count in range(1, fits + 1) if settings.batch % count == 0)
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
         per_device_train_batch_size=together,
