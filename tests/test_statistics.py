@@ -23,7 +23,7 @@ def test_equal_values_leave_no_doubt():
 def test_against_a_loop_with_the_same_draws():
     values = [0.0, 0.0, 1.0, 0.5, 0.25]
     draws = np.random.default_rng(11).integers(5, size=(200, 5))
-    means = sorted(sum(values[place] for place in row) / 5 for row in draws)
+    means = sorted(sum(sorted(values)[place] for place in row) / 5 for row in draws)
     low = means[4] + 0.975 * (means[5] - means[4])  # 0.025 * 199 = 4.975
     high = means[194] + 0.025 * (means[195] - means[194])  # 0.975 * 199 = 194.025
     assert bootstrap_mean(values, seed=11, resamples=200) == pytest.approx((0.35, low, high), abs=1e-12)
@@ -49,6 +49,12 @@ def test_a_seed_fixes_the_interval_and_many_values_are_drawn_in_chunks():
     assert once == bootstrap_mean(values, seed=9, resamples=500)
     assert once != bootstrap_mean(values, seed=10, resamples=500)
     assert once.low < once.mean < once.high
+
+
+def test_the_order_of_the_values_changes_nothing():
+    values = list(np.random.default_rng(3).random(50))
+    assert bootstrap_mean(values, seed=2)[1:] == bootstrap_mean(values[::-1], seed=2)[1:]
+    assert values != sorted(values)  # and the caller's list is left as it was
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 30, 1_000])
