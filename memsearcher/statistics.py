@@ -24,8 +24,8 @@ def bootstrap_mean(values: Sequence[float], seed: int, resamples: int = 10_000) 
 
     `resamples` times as many values as there are, drawn with replacement, give as many
     means; the interval runs from their 2.5th to their 97.5th percentile (interpolated
-    linearly). The same seed and values give the same interval, in whatever order they stand. It speaks of the questions drawn and
-    not of training runs: a run is one sample.
+    linearly). The same seed and values give the same interval, in whatever order they stand.
+    It speaks of the questions drawn and not of training runs: a run is one sample.
 
     Raises:
         ValueError: no values, one that is not finite, or no resamples.
