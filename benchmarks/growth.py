@@ -62,8 +62,8 @@ def main() -> None:
     )
     environment, chat = make_environment(recipe), ChatFormat.from_tokenizer(load_tokenizer())
     table = Table(title=f"{len(tasks)} tasks of {arguments.objectives} 2-hop questions, scripted expert, no model")
-    for column in ("agent", "ended right", "turns", "turn 1", "turn 3", "turn 16", "last", "slope", "to ReAct's"):
-        table.add_column(column, justify="left" if column == "agent" else "right", no_wrap=column == "agent")
+    for column in ("agent", "ended right", "turns", "turn 1", "turn 3", "turn 16", "last", "slope", "of ReAct's"):
+        table.add_column(column, justify="left" if column == "agent" else "right")
     record: dict[str, Any] = {}
     for name, frugal in [(name, False) for name in AGENTS] + [(name, True) for name in FRUGAL]:
         agent = make_agent(replace(recipe, agent=name, limits=limits))
@@ -82,7 +82,7 @@ def main() -> None:
         share = f"{each['slope'] / record['react']['slope']:.1%}"
         right = f"{each['right']} of {len(tasks)}"
         table.add_row(name, right, f"{each['turns']:.1f}", *shown, f"{each['slope']:.1f}", share)
-    Console().print(table)
+    Console(width=110).print(table)
     if arguments.out:
         jsonl.replace(arguments.out, json.dumps(record, indent=1).encode())
 

@@ -108,6 +108,13 @@ def objectives_of(task: Task) -> list[Objective]:
     return [_objective(each, f"task {task.id}: metadata.objectives[{place}]") for place, each in enumerate(listed)]
 
 
+def golds_of(task: Task) -> tuple[str, ...]:
+    """The accepted answers of a task; of all its questions, where it is made of several."""
+    if has_objectives(task):
+        return tuple(gold for objective in objectives_of(task) for gold in objective.golds)
+    return task.golds
+
+
 def _objective(data: Any, where: str) -> Objective:
     if not isinstance(data, dict):
         raise ValueError(f"{where} must be an object")

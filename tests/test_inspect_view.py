@@ -8,9 +8,10 @@ import pytest
 
 from memsearcher.inspect.collection import Collection, NothingToInspect
 from memsearcher.inspect.frames import passages_df, trajectories_df, turns_df
-from memsearcher.inspect.summary import LONGEST_ANSWER, LONGEST_QUESTION, em, golds_of, groups, hits, row, searchable
+from memsearcher.inspect.summary import LONGEST_ANSWER, LONGEST_QUESTION, em, groups, hits, row, searchable
 from memsearcher.inspect.tokens import contexts
 from memsearcher.inspect.view import first_divergence, view
+from memsearcher.objective_scoring import golds_of
 from memsearcher.recipe import load_recipe
 from memsearcher.runs import Run
 from memsearcher.trajectory import (

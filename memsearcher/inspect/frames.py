@@ -12,8 +12,9 @@ import pandas as pd
 
 from memsearcher.inspect.diff import diff
 from memsearcher.inspect.golds import golds_finder
-from memsearcher.inspect.summary import em, events_of, find_gold_events, golds_of
+from memsearcher.inspect.summary import em, events_of, find_gold_events
 from memsearcher.inspect.tokens import KINDS, contexts
+from memsearcher.objective_scoring import golds_of
 from memsearcher.trajectory import Trajectory
 
 CHANGES = ("kept", "moved", "edited", "added", "dropped")

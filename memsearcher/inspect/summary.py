@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from memsearcher.inspect.golds import Golds, golds_finder
 from memsearcher.inspect.text import visible
-from memsearcher.objective_scoring import has_objectives, objectives_of, score_objectives
+from memsearcher.objective_scoring import golds_of, has_objectives, score_objectives
 from memsearcher.scoring import score_trajectory
-from memsearcher.trajectory import Event, Task, Trajectory, Turn
+from memsearcher.trajectory import Event, Trajectory, Turn
 
 LONGEST_QUESTION, LONGEST_ANSWER = 160, 80
 """Characters of a question and of an answer that the list holds; the view has the whole."""
@@ -46,13 +46,6 @@ def row(trajectory: Trajectory, run: int = 0) -> dict[str, Any]:
         "peak": trajectory.peak_tokens,
         "events": sorted({visible(name) for name in names}),
     }
-
-
-def golds_of(task: Task) -> tuple[str, ...]:
-    """The accepted answers of a task; of all its questions, where it is made of several."""
-    if has_objectives(task):
-        return tuple(gold for objective in objectives_of(task) for gold in objective.golds)
-    return task.golds
 
 
 def em(trajectory: Trajectory) -> float | None:

@@ -15,9 +15,10 @@ from typing import Any
 from memsearcher.inspect.diff import diff
 from memsearcher.inspect.golds import Golds, golds_finder
 from memsearcher.inspect.provenance import Seen, Source, Sources
-from memsearcher.inspect.summary import GOLD_EVENTS, events_of, find_gold_events, finite, golds_of, row
+from memsearcher.inspect.summary import GOLD_EVENTS, events_of, find_gold_events, finite, row
 from memsearcher.inspect.text import GOLD, SOURCE, UNSEEN, Run, Span, runs, sentences, visible
 from memsearcher.inspect.tokens import contexts
+from memsearcher.objective_scoring import golds_of
 from memsearcher.scoring import MALFORMED, normalize_unicode
 from memsearcher.trajectory import Action, Event, Outcome, Passage, Segment, Step, Trajectory, Turn
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 from memsearcher.agents.protocol import Agent, Generate, Reply
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.environments.protocol import Environment
-from memsearcher.objective_scoring import has_objectives, objectives_of
+from memsearcher.objective_scoring import golds_of
 from memsearcher.rollout import Episode, call_seed, drive
 from memsearcher.scoring import normalize
 from memsearcher.trajectory import Conversation, Task, Trajectory
@@ -175,7 +175,7 @@ def _uses(later: Step, step: Step) -> bool:
 
 def _needed(task: Task, steps: Sequence[Step], memory: str) -> str:
     """A memory without facts that were used up and answer nothing, and without failed searches for what is settled."""
-    golds = {gold for each in objectives_of(task) for gold in each.golds} if has_objectives(task) else set(task.golds)
+    golds = set(golds_of(task))
     settled = _settled(steps, memory)
     for place, step in enumerate(settled):
         gone = [f"{query} - not found." for query in step.queries]
