@@ -48,12 +48,12 @@ def test_word_for_word():
     (trajectory,) = demonstrations(make_shop())
     lamp = "LAMP000001 (Kilnwood Arc Lamp, $30.00)"
     page = 'Page 1 of the results for "floor lamp dimmable sky blue large":'
-    chosen = f"At {lamp}. Chosen: color: sky blue, size: large. To choose: nothing."
+    chosen = f"At {lamp}. Chosen: color: sky blue, size: large. Ready to buy."
     assert replies(trajectory) == [
         f"<think>I search for what is asked for.</think>\n{call('search[floor lamp dimmable sky blue large]')}",
         f"<memory>{page} {lamp} fits.</memory>",
         f"<think>I click LAMP000001.</think>\n{call('click[LAMP000001]')}",
-        f"<memory>At {lamp}. Chosen: nothing. To choose: sky blue, large.</memory>",
+        f"<memory>At {lamp}. To choose: sky blue, large.</memory>",
         f"<think>I click sky blue.</think>\n{call('click[sky blue]')}",
         f"<memory>At {lamp}. Chosen: color: sky blue. To choose: large.</memory>",
         f"<think>I click large.</think>\n{call('click[large]')}",
@@ -101,7 +101,7 @@ def test_pages_are_turned_and_searches_without_the_product_are_noted():
     assert written[1] == '<memory>Page 1 of the results for "candle": nothing fits.</memory>'
     assert written[2].startswith("<think>I turn the page.</think>")
     assert written[9] == '<memory>Page 5 of the results for "candle": nothing fits, and there are no more.</memory>'
-    assert written[13].endswith("Chosen: nothing. To choose: nothing.</memory>")
+    assert written[13].endswith("Zephyr Quill, $30.00). Ready to buy.</memory>")
     assert trajectory.outcome.reward == 1.0
 
 

@@ -64,9 +64,13 @@ class ShopExpert:
             found = "nothing" if button == NEXT else self._describe(self.shop.rows[button])
             return f"{page} {found} fits."
         assert state.row is not None, "the scripted shopper goes from the results to the item and stays there"
-        chosen = ", ".join(f"{name}: {value}" for name, value in state.chosen.items()) or "nothing"
-        left = ", ".join(each.arguments["button"] for _, each in script[done:-1]) or "nothing"
-        return f"At {self._describe(state.row)}. Chosen: {chosen}. To choose: {left}."
+        chosen = ", ".join(f"{name}: {value}" for name, value in state.chosen.items())
+        left = ", ".join(each.arguments["button"] for _, each in script[done:-1])
+        # No word stands both for nothing chosen and for nothing left: small models take one for the other.
+        parts = [f"At {self._describe(state.row)}.", f"To choose: {left}." if left else "Ready to buy."]
+        if chosen:
+            parts.insert(1, f"Chosen: {chosen}.")
+        return " ".join(parts)
 
     def _describe(self, row: int) -> str:
         product = self.shop.products[row]
