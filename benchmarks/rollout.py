@@ -78,7 +78,7 @@ def main() -> None:
 
     recipe = load_recipe(arguments.recipe, arguments.set)
     agent, environment = make_agent(recipe), make_environment(recipe)
-    engine = TransformersEngine.load(recipe.model.name, adapter_path(recipe.model), batch_size=recipe.model.batch_size)
+    engine = TransformersEngine.load(recipe.model.name, adapter_path(recipe), batch_size=recipe.model.batch_size)
     forgetful = TransformersEngine(engine.model, engine.tokenizer, batch_size=engine.batch_size, prefix_tokens=0)
     tasks = factbook.load("dev", shape="chain", hops=2, n=arguments.n)
     best: dict[str, tuple[int, float]] = {}

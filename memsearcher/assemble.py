@@ -28,7 +28,7 @@ from memsearcher.environments.webshop.catalogue import Split
 from memsearcher.environments.webshop.environment import WebShopEnvironment
 from memsearcher.environments.webshop.files import UnmatchedFiles, choose_catalogue
 from memsearcher.environments.webshop.shop import Shop
-from memsearcher.recipe import Model, Recipe, RecipeError, Retrieval, WebShop
+from memsearcher.recipe import Recipe, RecipeError, Retrieval, WebShop
 from memsearcher.retrieval.build import build_retriever
 from memsearcher.retrieval.client import RemoteRetriever
 from memsearcher.retrieval.corpus import Corpus
@@ -42,8 +42,8 @@ from memsearcher.trajectory import Task
 TOKEN_ENV = "MEMSEARCHER_TOKEN"
 
 
-SHIPPED = {"memsearcher": "pocket", "react": "pocket-react"}
-"""The shipped adapter of an agent, by the name that recipes use."""
+SHIPPED: dict[str, dict[str, str]] = {"search": {"memsearcher": "pocket", "react": "pocket-react"}, "webshop": {}}
+"""Folders in `data/` of the adapters that recipes call `shipped`: by environment, then by agent."""
 
 
 def make_agent(recipe: Recipe) -> Agent:
@@ -199,12 +199,13 @@ def index_paths(retrieval: Retrieval) -> tuple[Path, Path]:
     return corpus, cache_folder() / "indexes" / "-".join(parts)
 
 
-def make_engine(model: Model) -> Engine:
-    """The engine with its policy loaded.
+def make_engine(recipe: Recipe) -> Engine:
+    """The recipe's engine with its policy loaded.
 
     Raises:
         RecipeError: `openai` without `base_url`, `vllm` where it is not installed, or an adapter that is not there.
     """
+    model = recipe.model
     if model.engine == "openai":
         if model.base_url is None:
             raise RecipeError("model.base_url is needed with engine: openai, as http://127.0.0.1:8000/v1")
@@ -219,15 +220,28 @@ def make_engine(model: Model) -> Engine:
             )
         from memsearcher.engines.vllm import VLLMEngine
 
-        return VLLMEngine.load(model.name, adapter_path(model), batch_size=model.batch_size, **model.vllm)
-    return TransformersEngine.load(model.name, adapter_path(model), batch_size=model.batch_size)
+        return VLLMEngine.load(model.name, adapter_path(recipe), batch_size=model.batch_size, **model.vllm)
+    return TransformersEngine.load(model.name, adapter_path(recipe), batch_size=model.batch_size)
 
 
-def adapter_path(model: Model) -> Path | None:
-    """The folder of the recipe's adapter, which may be one of `SHIPPED`."""
-    if model.adapter is None:
+def adapter_path(recipe: Recipe) -> Path | None:
+    """The folder of the adapter for the recipe's agent; None where there is none, or a server has its own.
+
+    Raises:
+        RecipeError: none is shipped for this agent in this environment, or the folder holds none.
+    """
+    model = recipe.model
+    if model.adapter is None or model.engine == "openai":
         return None
-    folder = data_folder() / model.adapter if model.adapter in SHIPPED.values() else Path(model.adapter)
+    folder = Path(model.adapter)
+    if model.adapter == "shipped":
+        name = SHIPPED[recipe.environment].get(recipe.agent)
+        if name is None:
+            raise RecipeError(
+                f"no adapter is shipped for {recipe.agent}: name its own with -s model.adapter=FOLDER "
+                f"(evaluate: --adapter {recipe.agent}=FOLDER), or null for the bare model"
+            )
+        folder = data_folder() / name
     if not (folder / "adapter_config.json").is_file():
         raise RecipeError(f"model.adapter: {folder} holds no adapter_config.json; name an adapter's folder, or null")
     return folder

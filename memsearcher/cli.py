@@ -91,7 +91,7 @@ def ask(
         settings = load_recipe(recipe, [*(overrides or ()), *remote])
         if settings.environment != "search":
             raise ValueError(f"{recipe}: only a search can be asked; play goals with rollout --tasks webshop-test")
-        engine, environment = make_engine(settings.model), make_environment(settings)
+        engine, environment = make_engine(settings), make_environment(settings)
         (trajectory,) = run_rollout(make_agent(settings), environment, engine, [(Task("ask", question), 0)])
         if as_json:
             sys.stdout.write(json.dumps(trajectory.to_json()) + "\n")
@@ -127,7 +127,7 @@ def rollout(
         run = Run.open(folder, settings, about)
         waiting = run.missing(chosen, samples)
         if waiting:
-            engine, environment = make_engine(settings.model), make_environment(settings)
+            engine, environment = make_engine(settings), make_environment(settings)
             play(run, settings, engine, environment, waiting, temperature)
         report(run, f"{tasks}, greedy" if temperature == 0 else f"{tasks}, temperature {temperature}")
 
@@ -189,7 +189,7 @@ def demo(
         tasks = factbook.load("test", shape="chain", hops=2, n=n, seed=DEMO_SEED)
         run = Run.open(folder, settings, {"demo": n})
         if waiting := run.missing(tasks):
-            play(run, settings, make_engine(settings.model), make_environment(settings), waiting)
+            play(run, settings, make_engine(settings), make_environment(settings), waiting)
         done = {each.task.id: each for each in run.trajectories()}
         for task in tasks[:SHOWN]:
             show(out, done[task.id])

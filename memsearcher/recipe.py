@@ -36,7 +36,7 @@ class Model:
     Attributes:
         engine: `transformers` and `vllm` run `name` here; `openai` asks the server at `base_url` for it.
         name: `smollm2` (from the installed package), a folder, or a hub id.
-        adapter: `pocket` (MemSearcher's, shipped), `pocket-react` (ReAct's), a folder with a PEFT adapter, or none.
+        adapter: `shipped` (the one of the recipe's agent in its environment), a folder with a PEFT adapter, or none.
         batch_size: model calls under way at once; with `transformers`, contexts in one forward pass.
         vllm: with `vllm`, further arguments of `vllm.LLM`, as `{max_model_len: 8192, tensor_parallel_size: 2}`.
         tokenizer: with `openai`, the tokenizer to count tokens with; none leaves them to the server.
@@ -45,7 +45,7 @@ class Model:
 
     engine: Literal["transformers", "vllm", "openai"] = "transformers"
     name: str = "smollm2"
-    adapter: str | None = "pocket"
+    adapter: str | None = "shipped"
     batch_size: int = 32
     vllm: dict[str, Any] = field(default_factory=dict)
     base_url: str | None = None

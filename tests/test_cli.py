@@ -16,7 +16,7 @@ from memsearcher.engines.openai import OpenAIEngine
 from memsearcher.engines.protocol import EngineFailure
 from memsearcher.environments.search import SearchEnvironment
 from memsearcher.objective_scoring import score_objectives
-from memsearcher.recipe import Model, RecipeError, Retrieval, load_recipe
+from memsearcher.recipe import Model, Recipe, RecipeError, Retrieval, load_recipe
 from memsearcher.retrieval.encoder import EncoderError
 from memsearcher.tasks import factbook
 from memsearcher.tasks.choose import choose_tasks
@@ -41,7 +41,7 @@ def world(monkeypatch):
 
     def put(script, books=None):
         engine, environment = ScriptedEngine(script), ScriptedEnvironment(books)
-        monkeypatch.setattr(cli, "make_engine", lambda model: engine)
+        monkeypatch.setattr(cli, "make_engine", lambda recipe: engine)
         monkeypatch.setattr(cli, "make_environment", lambda recipe: environment)
         return engine
 
@@ -439,7 +439,7 @@ def found(recipe=None):
 
 def test_doctor_where_all_is_there(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda package: "1.0")
-    monkeypatch.setattr(doctor, "adapter_path", lambda model: Path("data/pocket"))
+    monkeypatch.setattr(doctor, "adapter_path", lambda recipe: Path("data/pocket"))
     monkeypatch.setattr(doctor, "FREE_GIB", 0)
     result = run("doctor")
     assert result.exit_code == 0, result.output
@@ -506,17 +506,17 @@ def test_parts_from_a_recipe(tmp_path, monkeypatch):
     agent = assemble.make_agent(load_recipe("pocket", ["tool=look_up", "limits.turns=2"]))
     assert (agent.tool, agent.limits.turns) == ("look_up", 2)
     with pytest.raises(RecipeError, match=r"model\.base_url is needed"):
-        assemble.make_engine(Model(engine="openai", name="x"))
-    engine = assemble.make_engine(Model(engine="openai", name="x", base_url="http://127.0.0.1:9/v1"))
+        assemble.make_engine(Recipe(model=Model(engine="openai", name="x")))
+    engine = assemble.make_engine(Recipe(model=Model(engine="openai", name="x", base_url="http://127.0.0.1:9/v1")))
     assert isinstance(engine, OpenAIEngine)
-    assert assemble.adapter_path(Model(adapter=None)) is None
+    assert assemble.adapter_path(Recipe(model=Model(adapter=None))) is None
     with pytest.raises(RecipeError, match=r"holds no adapter_config\.json; name an adapter's folder, or null"):
-        assemble.make_engine(Model(adapter=str(tmp_path)))
+        assemble.make_engine(Recipe(model=Model(adapter=str(tmp_path))))
     (tmp_path / "adapter_config.json").write_text("{}")
-    assert assemble.adapter_path(Model(adapter=str(tmp_path))) == tmp_path
+    assert assemble.adapter_path(Recipe(model=Model(adapter=str(tmp_path)))) == tmp_path
     loaded = []
     monkeypatch.setattr(assemble.TransformersEngine, "load", lambda *parts, **options: loaded.append((parts, options)))
-    assemble.make_engine(Model(adapter=str(tmp_path), batch_size=3))
+    assemble.make_engine(Recipe(model=Model(adapter=str(tmp_path), batch_size=3)))
     assert loaded == [(("smollm2", tmp_path), {"batch_size": 3})]
     assert assemble.index_paths(Retrieval(corpus="a/b.jsonl", encoder="e5=x/y")) == (
         Path("a/b.jsonl"),
@@ -528,3 +528,15 @@ def test_parts_from_a_recipe(tmp_path, monkeypatch):
 @pytest.mark.parametrize("arguments", [[], ["index"]])
 def test_without_a_command_there_is_help(arguments):
     assert "Usage" in run(*arguments).output
+
+
+def test_shipped_is_the_adapter_of_the_recipes_agent():
+    for agent, folder in (("memsearcher", "pocket"), ("react", "pocket-react")):
+        path = assemble.adapter_path(load_recipe("pocket", [f"agent={agent}"]))
+        assert path == assemble.data_folder() / folder
+    with pytest.raises(RecipeError, match=r"is shipped for mem1: name its own with -s model\.adapter=FOLDER"):
+        assemble.adapter_path(load_recipe("pocket", ["agent=mem1"]))
+    with pytest.raises(RecipeError, match="no adapter is shipped for search-r1"):
+        assemble.make_engine(load_recipe("pocket", ["agent=search-r1"]))
+    server = ["model.engine=openai", "model.base_url=http://127.0.0.1:9/v1", "agent=mem1"]
+    assert assemble.adapter_path(load_recipe("pocket", server)) is None

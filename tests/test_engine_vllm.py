@@ -14,7 +14,7 @@ from memsearcher.assemble import make_engine
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.engines.models import ModelError
 from memsearcher.engines.protocol import EngineFailure, Request, Sampling
-from memsearcher.recipe import Model, RecipeError
+from memsearcher.recipe import Model, Recipe, RecipeError
 from memsearcher.trajectory import Conversation, Segment
 from tests.tiny import tiny_tokenizer
 
@@ -286,7 +286,7 @@ def test_an_adapter_that_vllm_cannot_run(module, tmp_path, config, why):
 
 def test_a_recipe_makes_the_engine_or_says_what_to_install(module, tmp_path, monkeypatch):
     tiny_tokenizer().save_pretrained(tmp_path)
-    recipe = Model("vllm", str(tmp_path), adapter=None, batch_size=4, vllm={"enforce_eager": True})
+    recipe = Recipe(model=Model("vllm", str(tmp_path), adapter=None, batch_size=4, vllm={"enforce_eager": True}))
     engine = make_engine(recipe)
     assert isinstance(engine, module.VLLMEngine)
     assert (engine.llm.options["max_num_seqs"], engine.llm.options["enforce_eager"]) == (4, True)

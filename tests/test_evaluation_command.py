@@ -41,9 +41,9 @@ class World:
         self.environment = environment or ScriptedEnvironment(books)
         self.models, self.engines, self.environments = [], [], 0
 
-    def make_engine(self, model):
-        self.models.append(model)
-        self.engines.append(ScriptedEngine(self.judge if model.engine == "openai" else self.script))
+    def make_engine(self, recipe):
+        self.models.append(recipe.model)
+        self.engines.append(ScriptedEngine(self.judge if recipe.model.engine == "openai" else self.script))
         return self.engines[-1]
 
     def make_environment(self, recipe):
@@ -109,7 +109,7 @@ def test_agents_questions_and_limits_in_one_table(world, tmp_path):
     }
     (trajectory, *_) = read_trajectories(out / "react" / "some@turns=3-memory_tokens=64" / "trajectories.jsonl")
     assert (trajectory.agent, trajectory.limits.turns, trajectory.limits.memory_tokens) == ("react", 3, 64)
-    assert [model.adapter for model in made.models] == ["pocket", None]  # loaded once for each agent
+    assert [model.adapter for model in made.models] == ["shipped", None]  # loaded once for each agent
     assert made.environments == 1
     rows = table(out / "table.csv")
     assert {(row["agent"], row["tasks"], row["limits"]) for row in rows} == {
@@ -185,7 +185,7 @@ def test_each_agent_has_its_own_adapter_and_its_own_passages(world, tmp_path):
     options = ("--adapter", f"react={tmp_path}", "--limits", "passages=1", "--limits", "passages=2")
     result = run("--agents", "memsearcher,react", *options, "--tasks", path, "--out", tmp_path / "out")
     assert result.exit_code == 0
-    assert [model.adapter for model in made.models] == ["pocket", str(tmp_path)]
+    assert [model.adapter for model in made.models] == ["shipped", str(tmp_path)]
     assert made.environments == 4
 
 
@@ -213,14 +213,14 @@ def test_an_engine_is_closed_before_the_next_is_loaded(world, tmp_path, monkeypa
     world()
     log = []
 
-    def make_engine(model):
-        log.append(f"load {model.adapter}")
-        return Continuous(str(model.adapter), log)
+    def make_engine(recipe):
+        log.append(f"load {recipe.model.adapter}")
+        return Continuous(str(recipe.model.adapter), log)
 
     monkeypatch.setattr(command, "make_engine", make_engine)
     options = ("--agents", "memsearcher,react", "--adapter", "react=null", "--out", tmp_path / "out")
     assert run("--tasks", questions(tmp_path / "tasks.jsonl"), *options).exit_code == 0
-    assert log == ["load pocket", "close pocket", "load None", "close None"]
+    assert log == ["load shipped", "close shipped", "load None", "close None"]
 
 
 def test_failed_questions_are_counted_and_listed(world, tmp_path):
@@ -340,7 +340,7 @@ def test_two_runs_are_compared(world, tmp_path):
         ([], "name the folder of the evaluation: --out FOLDER"),
         (["--tasks", "FILE", "--paper"], "name the folder of the evaluation: --out FOLDER"),
         (["--out", "OUT"], "holds no evaluation yet: name its --tasks"),
-        (["--out", "OUT", "--tasks", "FILE", "--agents", "mem1"], "name its own with --adapter mem1=FOLDER, or"),
+        (["--out", "OUT", "--tasks", "FILE", "--agents", "mem1"], "evaluate: --adapter mem1=FOLDER), or null"),
         (["--out", "OUT", "--tasks", "FILE", "--agents", "nobody"], "field agent"),
         (["--out", "OUT", "--tasks", "FILE", "--adapter", "memsearcher=x"], "x holds no adapter_config.json"),
         (["--out", "OUT", "--tasks", "FILE", "-s", "prompts=x"], "no such prompt"),

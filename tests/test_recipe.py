@@ -31,7 +31,7 @@ def file(folder, text):
 def test_the_pocket_recipe():
     recipe = load_recipe()
     assert recipe == load_recipe("pocket")
-    assert recipe.model == Model("transformers", "smollm2", "pocket", batch_size=32)
+    assert recipe.model == Model("transformers", "smollm2", "shipped", batch_size=32)
     assert recipe.retrieval == Retrieval("factbook", "bm25")
     assert (recipe.limits.turns, recipe.limits.on_bad_memory, recipe.width, recipe.seed) == (6, "keep", 32, 0)
 

@@ -147,7 +147,7 @@ def test_rollout_and_evaluate_measure_what_was_bought(monkeypatch, tmp_path):
         "webshop",
         *(x for each in ROOMY for x in ("-s", each)),
     ]
-    monkeypatch.setattr(cli, "make_engine", lambda model: ScriptedEngine(replay(settings, tasks), CHAT))
+    monkeypatch.setattr(cli, "make_engine", lambda recipe: ScriptedEngine(replay(settings, tasks), CHAT))
     result = run("rollout", *common_options, "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
     rows = {row["id"].partition("#")[0]: row for row in table(tmp_path / "run" / "metrics.csv")}
@@ -160,7 +160,7 @@ def test_rollout_and_evaluate_measure_what_was_bought(monkeypatch, tmp_path):
     assert "score│50.0" in shown and "success│0.500" in shown and "steps│" in shown and "em│" not in shown
 
     engine = ScriptedEngine(replay(settings, tasks), CHAT)
-    monkeypatch.setattr(evaluate_command, "make_engine", lambda model: engine)
+    monkeypatch.setattr(evaluate_command, "make_engine", lambda recipe: engine)
     result = run("evaluate", *common_options, "--out", tmp_path / "evaluation")
     assert result.exit_code == 0, result.output
     means = {row["measure"]: row for row in table(tmp_path / "evaluation" / "table.csv")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from memsearcher.agents.protocol import Agent
-from memsearcher.assemble import SHIPPED, adapter_path, make_agent, make_engine, make_environment, make_tasks
+from memsearcher.assemble import adapter_path, make_agent, make_engine, make_environment, make_tasks
 from memsearcher.commands.common import (
     Dependent,
     Objectives,
@@ -170,14 +170,7 @@ def plan(
         for (label, chosen), limit in product(sets.items(), dict.fromkeys(limits)):
             changed = [f"limits.{each}" for each in limit.split(",") if each]
             settings = load_recipe(recipe, [*overrides, f"agent={agent}", *own, *changed])
-            if settings.model.engine != "openai" and settings.model.adapter == "pocket":
-                if agent not in SHIPPED:
-                    raise ValueError(
-                        f"no adapter is shipped for {agent}: name its own with --adapter {agent}=FOLDER, "
-                        f"or {agent}=null for the bare model"
-                    )
-                settings = replace(settings, model=replace(settings.model, adapter=SHIPPED[agent]))
-            adapter_path(settings.model)
+            adapter_path(settings)
             trials.append(Trial(Arm(agent, label, limit, len(chosen)), settings, make_agent(settings), chosen))
     return trials
 
@@ -208,15 +201,16 @@ def read_import(option: str, sets: Mapping[str, list[Task]]) -> tuple[Arm, list[
 class Parts:
     """The engine and the environment at work; made again only where the next arm needs another one."""
 
-    _model: Model | None = None
+    _policy: tuple[Model, Path | None] | None = None
     _engine: Engine | None = None
     _world: tuple[object, ...] | None = None
     _environment: Environment | None = None
 
     def engine(self, recipe: Recipe) -> Engine:
-        if self._engine is None or self._model != recipe.model:
+        policy = recipe.model, adapter_path(recipe)
+        if self._engine is None or self._policy != policy:
             self.close()  # the old weights go before the new ones come
-            self._engine, self._model = make_engine(recipe.model), recipe.model
+            self._engine, self._policy = make_engine(recipe), policy
         return self._engine
 
     def close(self) -> None:
@@ -266,7 +260,8 @@ def make_judge(model: str | None, url: str | None, key_env: str, prompts: str) -
         return None
     if url is None:
         raise ValueError("--judge needs --judge-url, as http://127.0.0.1:8000/v1")
-    return Judge(make_engine(Model(engine="openai", name=model, base_url=url, api_key_env=key_env)), model, prompts)
+    server = Model(engine="openai", name=model, base_url=url, api_key_env=key_env)
+    return Judge(make_engine(Recipe(model=server)), model, prompts)
 
 
 def grade(evaluation: Evaluation, judge: Judge) -> None:

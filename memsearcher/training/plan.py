@@ -114,7 +114,7 @@ def _memory(recipe: Recipe, args: MultiContextGRPOConfig, first: int) -> list[tu
 
 def _adapter_size(recipe: Recipe, model: Any) -> int:
     """Weights of a LoRA adapter on all linear layers but the head."""
-    folder = adapter_path(recipe.model)
+    folder = adapter_path(recipe)
     rank = json.loads((folder / "adapter_config.json").read_bytes())["r"] if folder else recipe.training.rank
     linear = (each for each in model.modules() if isinstance(each, nn.Linear) and each is not model.lm_head)
     return sum(rank * (each.in_features + each.out_features) for each in linear)

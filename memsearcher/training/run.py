@@ -72,7 +72,7 @@ def train(recipe: Recipe, agent: Agent, environment: Environment, out: Path, max
     # On the CPU at first: the trainer, DeepSpeed or FSDP take to a process's device what belongs there.
     model, tokenizer = load_model(recipe.model.name, device="cpu", dtype=_dtype(recipe))
     if weights.name == "adapter":
-        model = adapted(model, adapter_path(recipe.model), settings.rank, settings.alpha)
+        model = adapted(model, adapter_path(recipe), settings.rank, settings.alpha)
     trainer = MultiContextGRPOTrainer(
         model,
         agent=agent,
@@ -247,5 +247,5 @@ def _digests(tasks: Sequence[Task], dev: Sequence[Task]) -> dict[str, str]:
 
 
 def _start(recipe: Recipe) -> str | None:
-    folder = adapter_path(recipe.model)
+    folder = adapter_path(recipe)
     return None if folder is None else file_sha256(folder / "adapter_model.safetensors")
