@@ -58,6 +58,8 @@ app.command()(figures)
 
 SHOWN = 3
 DEMO_SEED = 7
+ROWS = 40
+"""Questions under way at once: with all of them no call is made for the last few alone."""
 
 
 @app.command()
@@ -185,7 +187,7 @@ def demo(
 ) -> None:
     """The built-in agent on the built-in world: three questions turn by turn, then all of them scored."""
     with one_clear_error():
-        settings = load_recipe("pocket")
+        settings = load_recipe("pocket", [f"width={ROWS}", f"model.batch_size={ROWS}"])
         tasks = factbook.load("test", shape="chain", hops=2, n=n, seed=DEMO_SEED)
         run = Run.open(folder, settings, {"demo": n})
         if waiting := run.missing(tasks):

@@ -103,7 +103,8 @@ def test_a_reply_depends_on_its_seed_and_not_on_its_batch():
     assert ids == [reply.token_ids for reply in alone] == [reply.token_ids for reply in backwards]
     same = [Request(conversation(1), 12, seed=seed) for seed in (1, 1, 2)]
     first, second, third = engine().generate(same, Sampling(1.0))
-    assert first == second
+    assert first.token_ids == second.token_ids
+    assert first.logprobs == pytest.approx(second.logprobs, abs=1e-5)
     assert first.token_ids != third.token_ids
 
 
@@ -152,14 +153,73 @@ def test_contexts_that_begin_with_earlier_ones_are_exact(kind, tokens, monkeypat
         calls = [*calls[turn % 2 :: 2], *requests(2), Request(conversation(50 + turn), 5, seed=turn)]
 
 
+class Oracle:
+    """Guesses what will come, but for every third token."""
+
+    def __init__(self, replies, context):
+        self.reply, self.done = replies[tuple(context)], 0
+
+    def extend(self, ids):
+        self.done += len(ids)
+
+    def guess(self, most):
+        coming = self.reply[self.done : self.done + most]
+        return [token if (self.done + place) % 3 else 1 - min(token, 1) for place, token in enumerate(coming)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("most", [1, 3, 7, 12])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, top_p=0.9)], ids=["greedy", "sampled"])
+def test_right_and_wrong_guesses_change_no_reply(kind, most, sampling, monkeypatch):
+    ends = frozenset(range(2, 40))
+    calls = requests(9)
+    guess(monkeypatch, 0)
+    plain = engine(kind)
+    plain.chat = dataclasses.replace(plain.chat, end_ids=ends)
+    wanted = plain.generate(calls, sampling)
+    guess(monkeypatch, most)
+    known = {tuple(call.conversation.token_ids): want.token_ids for call, want in zip(calls, wanted, strict=True)}
+    monkeypatch.setattr(decoding, "Guesses", lambda context: Oracle(known, context))
+    subject = engine(kind)
+    subject.chat = plain.chat
+    for _ in range(2):  # the second time, contexts begin with what the first has left
+        for reply, want in zip(subject.generate(calls, sampling), wanted, strict=True):
+            assert (reply.token_ids, reply.finish, reply.text) == (want.token_ids, want.finish, want.text)
+            assert reply.logprobs == pytest.approx(want.logprobs, abs=1e-4)
+    kept = {tuple(each.ids) for each in subject._prefixes._kept}
+    assert kept == {
+        (*call.conversation.token_ids, *want.token_ids[:-1]) for call, want in zip(calls, wanted, strict=True)
+    }
+    # What was kept is what those tokens alone come to.
+    for each in subject._prefixes._kept:
+        with torch.no_grad():
+            cache = subject.model(torch.tensor([each.ids]), use_cache=True).past_key_values
+        for layer, (keys, values) in zip(cache.layers, each.states, strict=True):
+            assert torch.allclose(layer.keys[0], keys, atol=1e-4) and torch.allclose(layer.values[0], values, atol=1e-4)
+
+
+def test_copied_text_takes_fewer_passes(monkeypatch):
+    """A model without variety repeats itself, which is guessed from the second time on."""
+    lengths = []
+    for most in (0, 3):
+        guess(monkeypatch, most)
+        subject = engine("llama")
+        subject.chat = dataclasses.replace(subject.chat, end_ids=frozenset())
+        computed = computed_tokens(monkeypatch)
+        replies = subject.generate(requests(2, limit=60), Sampling())
+        lengths.append((len(computed), [reply.token_ids for reply in replies]))
+    assert lengths[0][1] == lengths[1][1]
+    assert lengths[1][0] < 0.6 * lengths[0][0]
+
+
 def computed_tokens(monkeypatch):
     """Tokens that each forward pass gets, padding included."""
     tokens = []
     forward = decoding._forward
 
-    def spy(model, ids, mask, positions, cache):
+    def spy(model, ids, *others):
         tokens.append(ids.numel())
-        return forward(model, ids, mask, positions, cache)
+        return forward(model, ids, *others)
 
     monkeypatch.setattr(decoding, "_forward", spy)
     return tokens
@@ -248,15 +308,20 @@ def test_common_prefix():
     assert common_prefix([(1,), (2, 3)]) == 0
 
 
+def guess(monkeypatch, most):
+    monkeypatch.setattr(decoding, "guesses_at", lambda rows, device: most)
+
+
 def test_finished_rows_leave(monkeypatch):
+    guess(monkeypatch, 0)
     subject = engine()
     sizes = []
     forward = decoding._forward
 
-    def spy(model, ids, mask, positions, cache):
+    def spy(model, ids, *others):
         if ids.shape[1] == 1:
             sizes.append(len(ids))
-        return forward(model, ids, mask, positions, cache)
+        return forward(model, ids, *others)
 
     monkeypatch.setattr(decoding, "_forward", spy)
     calls = [Request(conversation(seed, words=20), limit, seed=seed) for seed, limit in enumerate((2, 2, 4, 9))]
@@ -267,6 +332,7 @@ def test_finished_rows_leave(monkeypatch):
 
 def scripted(subject, monkeypatch, texts):
     """Make the model's draws spell these texts, a list of token ids a row."""
+    guess(monkeypatch, 0)
     script = [list(ids) for ids in texts]
     step = {"now": 0}
 
@@ -369,6 +435,7 @@ def _failing(forward, error):
 
 
 def test_logits_that_are_not_finite_fail_their_request_alone(monkeypatch):
+    guess(monkeypatch, 0)
     subject = engine()
     forward = decoding._forward
 

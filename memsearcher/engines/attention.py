@@ -23,6 +23,8 @@ from memsearcher.engines.prefix import Start
 _NAME = "memsearcher_grouped"
 LIKE_SDPA = {"sdpa"}
 """Names of attention implementations that are transformers' `sdpa` for contexts side by side."""
+FEW = 8
+"""Query tokens a row, at most, of a step of decoding."""
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[misc]
@@ -143,20 +145,22 @@ def _grouped(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """One query token a row: the heads that share keys become the queries of one head.
+    """Few query tokens a row: the heads that share keys become the queries of one head.
 
-    Shapes: query `[rows, heads, 1, size]`, key and value `[rows, shared heads, length, size]`,
-    mask `[rows, 1, 1, length]`; the answer is `[rows, 1, heads, size]`, as transformers wants it.
+    Shapes: query `[rows, heads, length, size]`, key and value `[rows, shared heads, all, size]`,
+    mask `[rows, 1, length, all]`; the answer is `[rows, length, heads, size]`, as transformers wants it.
     """
     rows, heads, length, size = query.shape
-    if length > 1:
+    if length > FEW or (length > 1 and attention_mask is None):
         answer: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
         return answer
-    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], size)
-    out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
-    return out.reshape(rows, 1, heads, out.shape[-1]), None
+    sharing = heads // key.shape[1]
+    grouped = query.reshape(rows, key.shape[1], sharing * length, size)
+    mask = attention_mask if length == 1 or attention_mask is None else attention_mask.repeat(1, 1, sharing, 1)
+    out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=scaling)
+    return out.reshape(rows, heads, length, out.shape[-1]).transpose(1, 2), None
 
 
 def _roomy(held: Tensor, states: Tensor, length: int) -> Tensor:

@@ -3,7 +3,8 @@
 Each row's tokens are those of that row alone, up to floating point: rows have their own
 random numbers, padding is masked, positions are passed. What contexts have in common is
 computed once: identical contexts, a prefix that all of them share, and what they begin with
-of the contexts of earlier calls. Rows that have ended leave the batch.
+of the contexts of earlier calls. Where a pass has few rows, tokens that are guessed are run
+along, and kept where they are what is drawn. Rows that have ended leave the batch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from transformers import DynamicCache
 
 from memsearcher.engines.attention import grouped_attention, joined, roomy_cache, started
 from memsearcher.engines.chat import ChatFormat
+from memsearcher.engines.guesses import Guesses
+from memsearcher.engines.linear import thin_products
 from memsearcher.engines.prefix import PrefixCache, Start, common, states_of
 from memsearcher.engines.protocol import EngineFailure, Sampling
 from memsearcher.engines.row import Row
@@ -28,6 +31,8 @@ SHORTEST_PREFIX = 16
 """Tokens from which on a pass of its own for the shared prefix pays."""
 TOKENS_AT_ONCE = defaultdict(lambda: 16_384, cpu=1_024)
 """Tokens of one prefill pass, by device: a CPU is as fast with few of them, and less of them is padding."""
+FEW_ROWS = defaultdict(lambda: 256, cpu=8)
+"""Rows up to which three tokens a row are guessed, by device; above it is one. So few tokens wait for the weights."""
 
 
 def decode(
@@ -41,46 +46,101 @@ def decode(
     Raises:
         Whatever the model raises; rows that have ended by then keep what they have.
     """
-    with torch.inference_mode(), grouped_attention(model):
+    with torch.inference_mode(), grouped_attention(model), thin_products(model):
         _decode(model, chat, rows, sampling, kept)
 
 
 def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Sampling, kept: PrefixCache | None) -> None:
-    live = list(rows)
+    live, guesses = list(rows), [Guesses(row.context) for row in rows]
     numbers = torch.zeros(len(rows), max(row.request.limit for row in rows), dtype=torch.float64)
     if sampling.temperature > 0:
         for line, row in zip(numbers, rows, strict=True):
             line[: row.request.limit] = uniforms(row.request.seed, row.request.limit)
-    cache, logits, mask = prefill(model, [row.context for row in rows], numbers.shape[1], kept)
-    positions = torch.tensor([len(row.context) for row in rows], device=mask.device)
-    step = 0
+    cache, last, mask = prefill(model, [row.context for row in rows], numbers.shape[1], kept)
+    logits, guessed = last[:, None], [list[int]() for _ in rows]
     while True:
-        tokens, logprobs = draw(logits, sampling, numbers[:, step])
-        for number, (row, token, logprob) in enumerate(zip(live, tokens.tolist(), logprobs.tolist(), strict=True)):
-            if row.done:
-                continue
-            if logprob != logprob:
-                row.failure = EngineFailure(f"the model's logits are not finite at token {len(row.ids) + 1} of a reply")
-            else:
-                row.take(token, logprob, chat)
-                if kept is not None and row.finish is not None:
-                    # The newest token has not been through the model.
-                    ids = [*row.context, *row.ids[:-1]]
-                    slots = mask[number].nonzero()[: len(ids), 0]
-                    kept.keep(ids, partial(states_of, cache, number, slots))
+        before = mask.shape[1] - logits.shape[1]
+        tokens, logprobs = _draw(logits, sampling, numbers, live)
+        used = [
+            _take(row, guess, drawn, chances, chat)
+            for row, guess, drawn, chances in zip(live, guessed, tokens, logprobs, strict=True)
+        ]
+        for number, (row, count) in enumerate(zip(live, used, strict=True)):
+            if count and row.finish is not None and kept is not None:
+                # The newest token has not been through the model.
+                ids = [*row.context, *row.ids[:-1]]
+                slots = mask[number].nonzero()[: len(ids), 0]
+                kept.keep(ids, partial(states_of, cache, number, slots))
+            mask[number, before + count :] = 0
+            guesses[number].extend(row.ids[len(row.ids) - count :])
         going = [number for number, row in enumerate(live) if not row.done]
         if not going:
             return
+        if max(used) < logits.shape[1]:
+            cache.crop(max(used) - logits.shape[1])
+            mask = mask[:, : before + max(used)]
         # Dropping rows copies the cache, so it waits for a few of them.
         if 8 * len(going) <= 7 * len(live):
-            keep = torch.tensor(going, device=mask.device)
-            cache.batch_select_indices(keep)
-            live = [live[number] for number in going]
-            tokens, mask, positions, numbers = tokens[keep], mask[keep], positions[keep], numbers[going]
-        mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
-        logits = _forward(model, tokens[:, None], mask, positions[:, None], cache)
-        positions = positions + 1
-        step += 1
+            cache.batch_select_indices(torch.tensor(going, device=mask.device))
+            live, guesses = [live[number] for number in going], [guesses[number] for number in going]
+            mask, numbers = mask[going], numbers[going]
+        # A sliding window counts slots, so none can be left empty.
+        most = 0 if any(cache.is_sliding) else guesses_at(len(live), mask.device.type)
+        guessed = [
+            [] if row.done else each.guess(min(most, row.request.limit - len(row.ids) - 1))
+            for row, each in zip(live, guesses, strict=True)
+        ]
+        new, real, positions = _next(live, guessed)
+        mask = torch.cat([mask, real.to(mask.device)], dim=1)
+        logits = _forward(model, new.to(mask.device), mask, positions.to(mask.device), cache, new.shape[1])
+
+
+def guesses_at(rows: int, device: str) -> int:
+    """Tokens to guess of each row, at most `attention.FEW` with the one before them."""
+    return 3 if rows <= FEW_ROWS[device] else 1
+
+
+def _draw(
+    logits: Tensor, sampling: Sampling, numbers: Tensor, rows: Sequence[Row]
+) -> tuple[list[list[int]], list[list[float]]]:
+    """A token and its log-probability behind each token of each row, all with the numbers of their places.
+
+    Args:
+        logits: shape `[rows, tokens, vocabulary]`.
+        numbers: uniform numbers, shape `[rows, longest reply]`.
+    """
+    count, width = logits.shape[:2]
+    places = torch.tensor([len(row.ids) for row in rows])[:, None] + torch.arange(width)
+    uniform = numbers.gather(1, places.clamp(max=numbers.shape[1] - 1))
+    tokens, logprobs = draw(logits.flatten(0, 1), sampling, uniform.flatten())
+    return tokens.view(count, width).tolist(), logprobs.view(count, width).tolist()
+
+
+def _take(row: Row, guess: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float], chat: ChatFormat) -> int:
+    """Give a row the tokens drawn for it, up to the first that follows a wrong guess; how many they were."""
+    count = 0
+    for token, logprob, right in zip(tokens, logprobs, [*guess, None], strict=False):
+        if row.done:
+            break
+        if logprob != logprob:
+            row.failure = EngineFailure(f"the model's logits are not finite at token {len(row.ids) + 1} of a reply")
+            break
+        row.take(token, logprob, chat)
+        count += 1
+        if token != right:
+            break
+    return count
+
+
+def _next(rows: Sequence[Row], guessed: Sequence[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids, mask and positions of the newest token of each row and of what is guessed behind it."""
+    width = 1 + max(map(len, guessed))
+    ids = torch.tensor(
+        [[row.ids[-1], *guess, *[0] * (width - 1 - len(guess))] for row, guess in zip(rows, guessed, strict=True)]
+    )
+    mask = torch.tensor([[1] * (1 + len(guess)) + [0] * (width - 1 - len(guess)) for guess in guessed])
+    newest = torch.tensor([len(row.context) + len(row.ids) - 1 for row in rows])
+    return ids, mask, newest[:, None] + torch.arange(width)
 
 
 def prefill(
@@ -117,7 +177,7 @@ def prefill(
         ids, mask, positions = _padded(group)
         cache = started([start for _, start in group], config, ids.shape[1], room if len(groups) == 1 else 0)
         masks.append(mask.to(device))
-        logits.append(_forward(model, ids.to(device), masks[-1], positions.to(device), cache))
+        logits.append(_forward(model, ids.to(device), masks[-1], positions.to(device), cache)[:, -1])
         caches.append(cache)
     whole = caches[0] if len(groups) == 1 else joined(caches, config, room)
     length = max(mask.shape[1] for mask in masks)
@@ -165,15 +225,15 @@ def common_prefix(contexts: Sequence[tuple[int, ...]]) -> int:
     return min(common(min(contexts), max(contexts)), min(map(len, contexts)) - 1)
 
 
-def _forward(model: Any, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
-    """Logits of the last position, shape `[rows, vocabulary]`; the cache grows by what was run."""
+def _forward(model: Any, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache, keep: int = 1) -> Tensor:
+    """Logits of the last `keep` positions, shape `[rows, keep, vocabulary]`; the cache grows by what was run."""
     out = model(
         input_ids=ids,
         attention_mask=mask,
         position_ids=positions,
         past_key_values=cache,
         use_cache=True,
-        logits_to_keep=1,
+        logits_to_keep=keep,
     )
-    logits: Tensor = out.logits[:, -1]
+    logits: Tensor = out.logits
     return logits

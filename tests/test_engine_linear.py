@@ -1,0 +1,45 @@
+"""Products over few tokens, turned round: the same answers, from layers left as they were."""
+
+import pytest
+import torch
+from torch import nn
+
+from memsearcher.engines.linear import FEW_TOKENS, thin_products
+
+
+class Net(nn.Module):
+    def __init__(self, bias=True):
+        super().__init__()
+        self.layer = nn.Linear(6, 5, bias=bias)
+        self.device = torch.device("cpu")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 3), (4, 4), (FEW_TOKENS, 1), (FEW_TOKENS + 1, 1), (0, 2)])
+def test_the_answer_is_the_layer_s_own(bias, shape):
+    net, states = Net(bias), torch.randn(*shape, 6)
+    wanted = net.layer(states)
+    with torch.inference_mode(), thin_products(net):
+        answer = net.layer(states)
+    assert answer.shape == wanted.shape
+    assert torch.allclose(answer, wanted, atol=1e-6)
+
+
+def test_layers_are_left_as_they_were_even_after_an_error():
+    net = Net()
+    with pytest.raises(RuntimeError), thin_products(net):
+        assert "forward" in vars(net.layer)
+        net.layer(torch.randn(2, 7))
+    assert "forward" not in vars(net.layer)
+
+
+def test_what_others_replaced_and_other_devices_are_left_alone():
+    net = Net()
+    net.layer.forward = lambda states: "theirs"
+    with thin_products(net):
+        assert net.layer(torch.randn(2, 6)) == "theirs"
+    assert net.layer(torch.randn(2, 6)) == "theirs"
+    other = Net()
+    other.device = torch.device("meta")
+    with thin_products(other):
+        assert "forward" not in vars(other.layer)
