@@ -6,7 +6,8 @@ The loop plays held-out questions with the recipe's agent and environment. Every
 kept, and the same prompts are then given to the engine alone, in the batches in which the loop
 asked them and all at once: the first says what the loop costs around the engine, the second
 what waiting for each other (lockstep) costs on top, less what later contexts take over from
-earlier ones. The last row is the loop once more over an engine that keeps no attention states.
+earlier ones. The last rows are the loop once more over an engine that keeps no attention states,
+and over one that guesses no tokens.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
 
 from memsearcher.agents.protocol import Reply
 from memsearcher.assemble import adapter_path, make_agent, make_environment
+from memsearcher.engines import decoding
 from memsearcher.engines.protocol import Engine, EngineFailure, Request, Sampling
 from memsearcher.engines.transformers import TransformersEngine
 from memsearcher.recipe import load_recipe
@@ -102,6 +105,10 @@ def main() -> None:
             "bare engine, all at once": timed_bare(engine, [[each for batch in recorder.batches for each in batch]]),
             "inside the loop, no states kept": (sampled_tokens(played), seconds),
         }
+        engine.forget()
+        with patch.object(decoding, "guesses_at", lambda rows, device: 0):
+            played, seconds = timed_loop(engine)
+        rounds["inside the loop, nothing guessed"] = (sampled_tokens(played), seconds)
         for name, measured in rounds.items():
             best[name] = min(best.get(name, measured), measured, key=lambda pair: pair[1])
 
