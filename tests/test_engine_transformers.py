@@ -212,6 +212,27 @@ def test_copied_text_takes_fewer_passes(monkeypatch):
     assert lengths[1][0] < 0.6 * lengths[0][0]
 
 
+def test_no_position_lies_beyond_those_of_the_model(monkeypatch):
+    subject, highest = engine("llama"), []
+    forward = decoding._forward
+
+    def spy(model, ids, mask, positions, *others):
+        highest.append(int(positions.max()))
+        return forward(model, ids, mask, positions, *others)
+
+    monkeypatch.setattr(decoding, "_forward", spy)
+    asked = [conversation(seed, words=300) for seed in range(3)]
+    for each in asked:
+        subject.chat.encode(each)
+    subject.chat = dataclasses.replace(subject.chat, end_ids=frozenset())
+    calls = [Request(each, 60 + 20 * place) for place, each in enumerate(asked)]
+    longest = max(len(call.conversation.token_ids) + call.limit for call in calls)
+    subject.model.config.max_position_embeddings = longest
+    replies = subject.generate(calls, Sampling())
+    assert [reply.finish for reply in replies] == ["length"] * 3
+    assert max(highest) == longest - 2  # the newest token is never run
+
+
 def computed_tokens(monkeypatch):
     """Tokens that each forward pass gets, padding included."""
     tokens = []

@@ -133,14 +133,17 @@ def _take(row: Row, guess: Sequence[int], tokens: Sequence[int], logprobs: Seque
 
 
 def _next(rows: Sequence[Row], guessed: Sequence[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, mask and positions of the newest token of each row and of what is guessed behind it."""
+    """Ids, mask and positions of the newest token of each row and of what is guessed behind it.
+
+    Padding lies behind, at the position of the last guess: never beyond those that the model has.
+    """
     width = 1 + max(map(len, guessed))
-    ids = torch.tensor(
-        [[row.ids[-1], *guess, *[0] * (width - 1 - len(guess))] for row, guess in zip(rows, guessed, strict=True)]
-    )
-    mask = torch.tensor([[1] * (1 + len(guess)) + [0] * (width - 1 - len(guess)) for guess in guessed])
-    newest = torch.tensor([len(row.context) + len(row.ids) - 1 for row in rows])
-    return ids, mask, newest[:, None] + torch.arange(width)
+    fed = [[row.ids[-1], *guess] for row, guess in zip(rows, guessed, strict=True)]
+    ids = torch.tensor([each + [0] * (width - len(each)) for each in fed])
+    place = torch.arange(width)
+    last = torch.tensor([len(guess) for guess in guessed])[:, None]
+    newest = torch.tensor([len(row.context) + len(row.ids) - 1 for row in rows])[:, None]
+    return ids, (place <= last).long(), newest + place.minimum(last)
 
 
 def prefill(
