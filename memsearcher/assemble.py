@@ -238,8 +238,8 @@ def adapter_path(recipe: Recipe) -> Path | None:
         name = SHIPPED[recipe.environment].get(recipe.agent)
         if name is None:
             raise RecipeError(
-                f"no adapter is shipped for {recipe.agent}: name its own with -s model.adapter=FOLDER "
-                f"(evaluate: --adapter {recipe.agent}=FOLDER), or null for the bare model"
+                f"no adapter is shipped for {recipe.agent} in the environment {recipe.environment}: name its own with "
+                f"-s model.adapter=FOLDER (evaluate: --adapter {recipe.agent}=FOLDER), or null for the bare model"
             )
         folder = data_folder() / name
     if not (folder / "adapter_config.json").is_file():

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from memsearcher import doctor as health
-from memsearcher.assemble import make_agent, make_engine, make_environment, make_tasks
+from memsearcher.assemble import adapter_path, make_agent, make_engine, make_environment, make_tasks
 from memsearcher.commands.common import (
     Dependent,
     Objectives,
@@ -126,6 +126,7 @@ def rollout(
         about = {"tasks": tasks, "n": n, "hops": hops, "samples": samples, "temperature": temperature}
         if objectives:
             about |= {"objectives": objectives, "shuffle": shuffle, "dependent": dependent}
+        adapter_path(settings)  # one that is not there is said before the folder is taken
         run = Run.open(folder, settings, about)
         waiting = run.missing(chosen, samples)
         if waiting:

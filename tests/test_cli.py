@@ -534,7 +534,9 @@ def test_shipped_is_the_adapter_of_the_recipes_agent():
     for agent, folder in (("memsearcher", "pocket"), ("react", "pocket-react")):
         path = assemble.adapter_path(load_recipe("pocket", [f"agent={agent}"]))
         assert path == assemble.data_folder() / folder
-    with pytest.raises(RecipeError, match=r"is shipped for mem1: name its own with -s model\.adapter=FOLDER"):
+    with pytest.raises(
+        RecipeError, match=r"for mem1 in the environment search: name its own with -s model\.adapter=FOLDER"
+    ):
         assemble.adapter_path(load_recipe("pocket", ["agent=mem1"]))
     with pytest.raises(RecipeError, match="no adapter is shipped for search-r1"):
         assemble.make_engine(load_recipe("pocket", ["agent=search-r1"]))

@@ -7,6 +7,10 @@ from torch import nn
 from memsearcher.engines.linear import FEW_TOKENS, thin_products
 
 
+class Odd(torch.Tensor):
+    """Weights of another kind, as quantized ones."""
+
+
 class Net(nn.Module):
     def __init__(self, bias=True):
         super().__init__()
@@ -39,6 +43,10 @@ def test_what_others_replaced_and_other_devices_are_left_alone():
     with thin_products(net):
         assert net.layer(torch.randn(2, 6)) == "theirs"
     assert net.layer(torch.randn(2, 6)) == "theirs"
+    odd = Net()
+    odd.layer.weight = nn.Parameter(odd.layer.weight.data.as_subclass(Odd))
+    with thin_products(odd):
+        assert "forward" not in vars(odd.layer)
     other = Net()
     other.device = torch.device("meta")
     with thin_products(other):

@@ -474,6 +474,31 @@ def test_logits_that_are_not_finite_fail_their_request_alone(monkeypatch):
     assert "not finite at token 2" in str(failed[0])
 
 
+def test_a_row_that_fails_at_its_first_token_does_not_fail_the_others(monkeypatch):
+    calls = requests(12)
+    wanted = engine().generate(calls, Sampling(1.0))
+    subject, forward = engine(), decoding._forward
+    state = {"first": True}
+
+    def poisoned(*args):
+        logits = forward(*args).clone()
+        if len(logits) == 12 and state.pop("first", False):
+            logits[3] = math.nan
+        return logits
+
+    monkeypatch.setattr(decoding, "_forward", poisoned)
+    answers = subject.generate(calls, Sampling(1.0))
+    (place,) = [place for place, answer in enumerate(answers) if isinstance(answer, EngineFailure)]
+    assert "not finite at token 1" in str(answers[place])
+    for answer, want in zip(answers, wanted, strict=True):
+        assert answer is answers[place] or answer.token_ids == want.token_ids
+
+
+def test_guesses_are_for_a_cpu():
+    assert [decoding.guesses_at(rows, "cpu") for rows in (1, 8, 9, 64)] == [3, 3, 1, 1]
+    assert decoding.guesses_at(1, "cuda") == 0
+
+
 def test_the_model_is_left_as_it_was_and_weights_may_change():
     subject = engine()
     subject.model.train()

@@ -3,8 +3,8 @@
 Each row's tokens are those of that row alone, up to floating point: rows have their own
 random numbers, padding is masked, positions are passed. What contexts have in common is
 computed once: identical contexts, a prefix that all of them share, and what they begin with
-of the contexts of earlier calls. Where a pass has few rows, tokens that are guessed are run
-along, and kept where they are what is drawn. Rows that have ended leave the batch.
+of the contexts of earlier calls. On a CPU, tokens that are guessed are run along, and kept
+where they are what is drawn. Rows that have ended leave the batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from memsearcher.engines.attention import grouped_attention, joined, roomy_cache, started
+from memsearcher.engines.attention import RoomyLayer, grouped_attention, joined, roomy_cache, started
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.engines.guesses import Guesses
 from memsearcher.engines.linear import thin_products
@@ -31,8 +31,8 @@ SHORTEST_PREFIX = 16
 """Tokens from which on a pass of its own for the shared prefix pays."""
 TOKENS_AT_ONCE = defaultdict(lambda: 16_384, cpu=1_024)
 """Tokens of one prefill pass, by device: a CPU is as fast with few of them, and less of them is padding."""
-FEW_ROWS = defaultdict(lambda: 256, cpu=8)
-"""Rows up to which three tokens a row are guessed, by device; above it is one. So few tokens wait for the weights."""
+FEW_ROWS = 8
+"""Rows up to which three tokens a row are guessed; above it is one. So few tokens wait for the weights."""
 
 
 def decode(
@@ -84,8 +84,9 @@ def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Samplin
             cache.batch_select_indices(torch.tensor(going, device=mask.device))
             live, guesses = [live[number] for number in going], [guesses[number] for number in going]
             mask, numbers = mask[going], numbers[going]
-        # A sliding window counts slots, so none can be left empty.
-        most = 0 if any(cache.is_sliding) else guesses_at(len(live), mask.device.type)
+        # Wrong guesses leave slots empty, which is exact where slots are masked and not counted.
+        roomy = all(type(layer) is RoomyLayer for layer in cache.layers)
+        most = guesses_at(len(live), mask.device.type) if roomy else 0
         guessed = [
             [] if row.done else each.guess(min(most, row.request.limit - len(row.ids) - 1))
             for row, each in zip(live, guesses, strict=True)
@@ -96,8 +97,13 @@ def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Samplin
 
 
 def guesses_at(rows: int, device: str) -> int:
-    """Tokens to guess of each row, at most `attention.FEW` with the one before them."""
-    return 3 if rows <= FEW_ROWS[device] else 1
+    """Tokens to guess of each row.
+
+    A GPU guesses none: what it would gain has not been measured, and empty slots take memory.
+    """
+    if device != "cpu":
+        return 0
+    return 3 if rows <= FEW_ROWS else 1
 
 
 def _draw(
@@ -138,7 +144,7 @@ def _next(rows: Sequence[Row], guessed: Sequence[list[int]]) -> tuple[Tensor, Te
     Padding lies behind, at the position of the last guess: never beyond those that the model has.
     """
     width = 1 + max(map(len, guessed))
-    fed = [[row.ids[-1], *guess] for row, guess in zip(rows, guessed, strict=True)]
+    fed = [[(row.ids or row.context)[-1], *guess] for row, guess in zip(rows, guessed, strict=True)]
     ids = torch.tensor([each + [0] * (width - len(each)) for each in fed])
     place = torch.arange(width)
     last = torch.tensor([len(guess) for guess in guessed])[:, None]

@@ -3,8 +3,8 @@
 An agent mostly copies: names out of passages, facts out of its memory, words of the question. After
 the last few tokens the guess is what followed them when they stood there last. One pass tells
 whether the model would have written the guessed tokens, and those that it would not have written
-are dropped, so a reply is what it is without guesses (prompt lookup decoding, Saxena 2023, a form of
-the speculative decoding of Leviathan et al. 2023).
+are dropped, so a reply is what it is without guesses, up to floating point (prompt lookup decoding,
+Saxena 2023, a form of the speculative decoding of Leviathan et al. 2023).
 """
 
 from __future__ import annotations

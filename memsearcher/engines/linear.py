@@ -22,11 +22,12 @@ FEW_TOKENS = 16
 def thin_products(model: Any) -> Iterator[None]:
     """Within, linear layers of a model on a CPU turn products over few tokens round; all else stays as it is.
 
-    A layer whose `forward` someone else has replaced keeps theirs.
+    A layer whose `forward` someone else has replaced keeps theirs, and so does one with weights of another kind.
     """
-    layers = [each for each in model.modules() if type(each) is nn.Linear and "forward" not in vars(each)]
-    if model.device.type != "cpu":
-        layers = []
+    layers = []
+    if model.device.type == "cpu":
+        layers = [each for each in model.modules() if type(each) is nn.Linear and "forward" not in vars(each)]
+        layers = [each for each in layers if type(each.weight) is nn.Parameter]
     for layer in layers:
         vars(layer)["forward"] = partial(_forward, layer)
     try:

@@ -60,7 +60,7 @@ class MultiContextGRPOConfig(GRPOConfig):
         tokens_per_chunk: tokens of one forward and backward pass, without those that are
             shared or with the padding; a single longer conversation runs alone.
         shared_decoding: sample with the loop of `TransformersEngine` instead of TRL's `generate`;
-            it computes what contexts have in common once, which saves a CPU most of the prefill.
+            it computes what contexts have in common once, which saves a CPU most of the prefill, and guesses.
         skip_without_advantage: leave rows out of the update that add nothing to it: those of
             groups whose rewards are all the same, where beta is 0. Entropy and clip ratios are
             then means over the rest.
