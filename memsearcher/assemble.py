@@ -42,7 +42,10 @@ from memsearcher.trajectory import Task
 TOKEN_ENV = "MEMSEARCHER_TOKEN"
 
 
-SHIPPED: dict[str, dict[str, str]] = {"search": {"memsearcher": "pocket", "react": "pocket-react"}, "webshop": {}}
+SHIPPED = {
+    "search": {"memsearcher": "pocket", "react": "pocket-react"},
+    "webshop": {"memsearcher": "pocket-shop", "react": "pocket-shop-react"},
+}
 """Folders in `data/` of the adapters that recipes call `shipped`: by environment, then by agent."""
 
 

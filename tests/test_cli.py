@@ -534,6 +534,7 @@ def test_shipped_is_the_adapter_of_the_recipes_agent():
     for agent, folder in (("memsearcher", "pocket"), ("react", "pocket-react")):
         path = assemble.adapter_path(load_recipe("pocket", [f"agent={agent}"]))
         assert path == assemble.data_folder() / folder
+        assert assemble.adapter_path(load_recipe("webshop", [f"agent={agent}"])).name.startswith("pocket-shop")
     with pytest.raises(
         RecipeError, match=r"for mem1 in the environment search: name its own with -s model\.adapter=FOLDER"
     ):

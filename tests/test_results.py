@@ -42,3 +42,10 @@ def test_the_readme_prints_the_table_of_the_shipped_agent():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"EM {react['em']}, 0.110 (0.050–0.175) less" in text
     assert f"peak {float(react['peak_tokens']):.0f} tokens" in text
+
+
+def test_the_readme_says_what_the_shop_s_table_says():
+    with (ROOT / "data/pocket-shop/results.csv").open(newline="", encoding="utf-8") as file:
+        (shop,) = csv.DictReader(file)
+    score = shop["score"].replace(")", ") of 100")
+    assert f"scores {score} on {shop['n']} test goals" in (ROOT / "README.md").read_text(encoding="utf-8")
