@@ -51,13 +51,16 @@ def decode(
 
 
 def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Sampling, kept: PrefixCache | None) -> None:
-    live, guesses = list(rows), [Guesses(row.context) for row in rows]
+    live = list(rows)
     numbers = torch.zeros(len(rows), max(row.request.limit for row in rows), dtype=torch.float64)
     if sampling.temperature > 0:
         for line, row in zip(numbers, rows, strict=True):
             line[: row.request.limit] = uniforms(row.request.seed, row.request.limit)
     cache, last, mask = prefill(model, [row.context for row in rows], numbers.shape[1], kept)
     logits, guessed = last[:, None], [list[int]() for _ in rows]
+    # Wrong guesses leave slots empty, which is exact where slots are masked and not counted.
+    guessing = all(type(layer) is RoomyLayer for layer in cache.layers) and guesses_at(1, mask.device.type) > 0
+    guesses = [Guesses(row.context if guessing else ()) for row in rows]
     while True:
         before = mask.shape[1] - logits.shape[1]
         tokens, logprobs = _draw(logits, sampling, numbers, live)
@@ -71,11 +74,13 @@ def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Samplin
                 ids = [*row.context, *row.ids[:-1]]
                 slots = mask[number].nonzero()[: len(ids), 0]
                 kept.keep(ids, partial(states_of, cache, number, slots))
-            mask[number, before + count :] = 0
             guesses[number].extend(row.ids[len(row.ids) - count :])
         going = [number for number, row in enumerate(live) if not row.done]
         if not going:
             return
+        if guessing:
+            right = torch.arange(logits.shape[1]) < torch.tensor(used)[:, None]
+            mask[:, before:] *= right.to(mask.device)
         if max(used) < logits.shape[1]:
             cache.crop(max(used) - logits.shape[1])
             mask = mask[:, : before + max(used)]
@@ -84,9 +89,7 @@ def _decode(model: Any, chat: ChatFormat, rows: Sequence[Row], sampling: Samplin
             cache.batch_select_indices(torch.tensor(going, device=mask.device))
             live, guesses = [live[number] for number in going], [guesses[number] for number in going]
             mask, numbers = mask[going], numbers[going]
-        # Wrong guesses leave slots empty, which is exact where slots are masked and not counted.
-        roomy = all(type(layer) is RoomyLayer for layer in cache.layers)
-        most = guesses_at(len(live), mask.device.type) if roomy else 0
+        most = guesses_at(len(live), mask.device.type) if guessing else 0
         guessed = [
             [] if row.done else each.guess(min(most, row.request.limit - len(row.ids) - 1))
             for row, each in zip(live, guesses, strict=True)

@@ -67,10 +67,8 @@ class ShopExpert:
         chosen = ", ".join(f"{name}: {value}" for name, value in state.chosen.items())
         left = ", ".join(each.arguments["button"] for _, each in script[done:-1])
         # No word stands both for nothing chosen and for nothing left: small models take one for the other.
-        parts = [f"At {self._describe(state.row)}.", f"To choose: {left}." if left else "Ready to buy."]
-        if chosen:
-            parts.insert(1, f"Chosen: {chosen}.")
-        return " ".join(parts)
+        told = f" Chosen: {chosen}." if chosen else ""
+        return f"At {self._describe(state.row)}.{told} {f'To choose: {left}.' if left else 'Ready to buy.'}"
 
     def _describe(self, row: int) -> str:
         product = self.shop.products[row]
