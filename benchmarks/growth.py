@@ -1,6 +1,6 @@
 """Context tokens a turn of every agent on tasks of many questions, with the scripted expert in the model's place.
 
-    python benchmarks/growth.py [--objectives 16] [--tasks 6] [--out growth.json]
+    python benchmarks/growth.py [--objectives 16] [--tasks 6] [--set limits.passages=5] [--out growth.json]
 
 Real prompts, real searches over the built-in corpus and real token counts; the replies are the
 expert's, so this shows what each agent's rule does to the context, not what a model would do with
@@ -51,9 +51,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objectives", type=int, default=16, help="questions in a task")
     parser.add_argument("--tasks", type=int, default=6)
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="of the recipe `pocket`")
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
     arguments = parser.parse_args()
-    recipe = load_recipe("pocket")
+    recipe = load_recipe("pocket", arguments.set)
     questions = factbook.load("test", shape="chain", hops=2, n=arguments.objectives * arguments.tasks, seed=recipe.seed)
     tasks = compose(questions, [arguments.objectives])
     # Nobody is to run out of turns or of context.
@@ -61,7 +62,8 @@ def main() -> None:
         recipe.limits, turns=6 * arguments.objectives, question_tokens=1024, memory_tokens=4096, context_tokens=10**6
     )
     environment, chat = make_environment(recipe), ChatFormat.from_tokenizer(load_tokenizer())
-    table = Table(title=f"{len(tasks)} tasks of {arguments.objectives} 2-hop questions, scripted expert, no model")
+    settings = ", ".join([f"{len(tasks)} tasks of {arguments.objectives} 2-hop questions", *arguments.set])
+    table = Table(title=f"{settings}, scripted expert, no model")
     for column in ("agent", "ended right", "turns", "turn 1", "turn 3", "turn 16", "last", "slope", "of ReAct's"):
         table.add_column(column, justify="left" if column == "agent" else "right")
     record: dict[str, Any] = {}

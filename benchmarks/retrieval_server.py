@@ -61,6 +61,7 @@ TOPK = 10
 BATCH = 64
 NOISE = 0.5
 """Length of what is added to a unit vector for a passage that is not encoded (see --encoded)."""
+PARTS = ("encoding", "types", "servers", "growth")
 TIMED = 128
 BLOCK = 256
 
@@ -89,30 +90,33 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     faiss.omp_set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
-    corpus = Corpus(_write_corpus(options.work / f"corpus-{options.passages}.jsonl", options.passages))
-    encoder = load_encoder()
-    encoded = min(options.encoded or len(corpus), len(corpus))
-    vectors, encoding = _vectors(corpus, encoder, options.work / f"vectors-{len(corpus)}-{encoded}.npy", encoded)
-    queries = _queries(options.queries)
-    result = {
+    result: dict[str, Any] = {
         "settings": {
-            "passages": len(corpus),
-            "encoded": encoded,
-            "queries": len(queries),
-            "clients": options.clients,
-            "rounds": options.rounds,
+            "parts": options.parts,
             "threads": options.threads,
             "cpus": os.cpu_count(),
             "load": os.getloadavg()[0],
             "machine": platform.machine(),
             "faiss": faiss.__version__,
             "torch": torch.__version__,
-        },
-        "encoding": encoding,
-        "types": _types(corpus, encoder, vectors, queries, options.work),
-        "servers": _servers(corpus, encoder, queries, options),
-        "growth": [row for count in options.growth for row in _growth(count, encoder.dimension)],
+        }
     }
+    encoder = load_encoder()
+    if set(options.parts) - {"growth"}:
+        corpus = Corpus(_write_corpus(options.work / f"corpus-{options.passages}.jsonl", options.passages))
+        encoded = min(options.encoded or len(corpus), len(corpus))
+        queries = _queries(options.queries)
+        result["settings"] |= {"passages": len(corpus), "encoded": encoded, "queries": len(queries)}
+        result["settings"] |= {"clients": options.clients, "rounds": options.rounds}
+    if "encoding" in options.parts:
+        result["encoding"] = _encoding(corpus, encoder)
+    if "types" in options.parts:
+        vectors = _vectors(corpus, encoder, options.work / f"vectors-{len(corpus)}-{encoded}.npy", encoded)
+        result["types"] = _types(corpus, encoder, vectors, queries, options.work)
+    if "servers" in options.parts:
+        result["servers"] = _servers(corpus, encoder, queries, options)
+    if "growth" in options.parts:
+        result["growth"] = [row for count in options.growth for row in _growth(count, encoder.dimension)]
     _print(result)
     if options.out:
         jsonl.replace(options.out, json.dumps(result, indent=1).encode() + b"\n")
@@ -128,6 +132,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--growth", type=int, nargs="*", default=[10_000, 100_000], help="random vectors")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=PARTS, help="tables; servers need the indexes that types has built"
+    )
     parser.add_argument("--out", type=Path, help="write the numbers as JSON here")
     parser.add_argument("--probe", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -170,8 +177,8 @@ def _queries(count: int) -> list[str]:
     return different[:count]
 
 
-def _vectors(corpus: Corpus, encoder: Any, path: Path, encoded: int) -> tuple[Vectors, dict[str, float]]:
-    """All vectors, and how fast passages are encoded: by ours, and by the library alone."""
+def _encoding(corpus: Corpus, encoder: Any) -> dict[str, float]:
+    """Passages a second: by ours, and by the library alone."""
     texts = [corpus.passage(row).contents for row in range(TIMED)]
     rates: dict[str, list[float]] = {"library": [], "ours": []}
     ways: dict[str, Callable[[], object]] = {
@@ -183,6 +190,12 @@ def _vectors(corpus: Corpus, encoder: Any, path: Path, encoded: int) -> tuple[Ve
             start = time.perf_counter()
             way()
             rates[name].append(len(texts) / (time.perf_counter() - start))
+    ratio = median(ours / bare for ours, bare in zip(rates["ours"], rates["library"], strict=True))
+    return {name: median(values) for name, values in rates.items()} | {"ratio": ratio}
+
+
+def _vectors(corpus: Corpus, encoder: Any, path: Path, encoded: int) -> Vectors:
+    """The vectors of all passages; those behind the first `encoded` are blurred copies."""
     if not path.is_file():
         blocks = [range(start, min(start + BLOCK, encoded)) for start in range(0, encoded, BLOCK)]
         console = Console(stderr=True)
@@ -196,8 +209,7 @@ def _vectors(corpus: Corpus, encoder: Any, path: Path, encoded: int) -> tuple[Ve
         vectors = np.concatenate([vectors, copies + NOISE * noise]).astype(np.float32)
         faiss.normalize_L2(vectors)
         np.save(path, vectors)
-    ratio = median(ours / bare for ours, bare in zip(rates["ours"], rates["library"], strict=True))
-    return np.load(path), {name: median(values) for name, values in rates.items()} | {"ratio": ratio}
+    return np.load(path)
 
 
 def _types(corpus: Corpus, encoder: Any, vectors: Vectors, queries: list[str], work: Path) -> list[dict[str, Any]]:
@@ -385,27 +397,32 @@ def _growth(count: int, dimension: int) -> list[dict[str, Any]]:
 
 def _print(result: dict[str, Any]) -> None:
     console = Console(width=140)
-    settings, encoding = result["settings"], result["encoding"]
-    console.print(settings)
-    console.print(f"encoding: {encoding['ours']:.0f} passages/s, {encoding['ratio']:.3f} of the library (goal 0.95)")
+    console.print(result["settings"])
+    if encoding := result.get("encoding"):
+        console.print(
+            f"encoding: {encoding['ours']:.0f} passages/s, {encoding['ratio']:.3f} of the library (goal 0.95)"
+        )
     types = _table("types", "memory", "plan", "memory/plan", "disk", "recall@10", "effort", "FAISS q/s", "build s")
-    for row in result["types"]:
+    for row in result.get("types", ()):
         told = row["manifest_recall"] or {"effort": None}
         sizes = [human(row["memory"]), human(row["plan"]), f"{row['memory_ratio']:.3f}", human(row["disk"])]
         speed = [f"{row['recall']:.3f}", str(told["effort"] or "-"), f"{row['queries_per_second']:.0f}"]
         types.add_row(row["type"], *sizes, *speed, f"{row['build_seconds']:.1f}")
-    console.print(types)
+    if types.rows:
+        console.print(types)
     servers = _table("servers", "queries/s", "p50 ms", "p99 ms", "to the peers' (goal 3)", "to bare (goal 0.85)")
-    for name, row in result["servers"].items():
+    for name, row in result.get("servers", {}).items():
         delays = [f"{row[key]:.0f}" if row[key] is not None else "-" for key in ("p50_ms", "p99_ms")]
         ratios = [f"{row['ratio_to_peers']:.2f}", f"{row['ratio_to_bare']:.3f}"]
         servers.add_row(name, f"{row['queries_per_second']:.0f}", *delays, *ratios)
-    console.print(servers)
+    if servers.rows:
+        console.print(servers)
     growth = _table("growth", "vectors", "bytes", "plan", "seconds to build", "recall@10", "effort", "ms a query")
-    for row in result["growth"]:
+    for row in result.get("growth", ()):
         sizes = [str(row["vectors"]), human(row["bytes"]), human(row["plan"]), f"{row['seconds']:.1f}"]
         growth.add_row(row["type"], *sizes, f"{row['recall']:.3f}", str(row["effort"]), f"{1000 * row['query']:.2f}")
-    console.print(growth)
+    if growth.rows:
+        console.print(growth)
 
 
 def _table(title: str, *columns: str) -> Table:
