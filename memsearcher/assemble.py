@@ -159,6 +159,7 @@ def _first_retriever(retrieval: Retrieval) -> Retriever:
                 index_type=retrieval.type,
                 mapped=retrieval.mapped,
                 device=retrieval.device,
+                search_device=retrieval.search_device,
             )
 
 

@@ -63,6 +63,7 @@ class Retrieval:
             Serper's format (there, or Serper itself); neither looks at the other fields. `qdrant` searches the
             vectors of `corpus` by `encoder` in the Qdrant server at `url`, or in a folder of that name.
         device: of the encoder, a torch device.
+        search_device: of the dense index: `cpu` (FAISS), `cuda` for all GPUs together, or some, as `cuda:0,cuda:1`.
         index: a folder to build into.
         type: of the dense index; none takes the one that is there, and builds a flat one.
         mapped: open the dense index memory-mapped.
@@ -78,6 +79,7 @@ class Retrieval:
     url: str | list[str] | None = None
     rerank: str | None = None
     device: str = "cpu"
+    search_device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from filelock import FileLock
 
 from memsearcher.retrieval.corpus import Corpus
+from memsearcher.retrieval.devices import parse_devices
 from memsearcher.retrieval.encoder import load_named
 from memsearcher.retrieval.fusion import FusionRetriever
 from memsearcher.retrieval.index import INDEX_FILE, DenseIndex
@@ -34,6 +35,7 @@ def build_retriever(
     recall: float = TARGET,
     mapped: bool = False,
     device: str = "cpu",
+    search_device: str = "cpu",
     encode: BlockEncoding | None = None,
 ) -> CorpusRetriever:
     """A retriever over a corpus.
@@ -50,18 +52,20 @@ def build_retriever(
         recall: that an approximate index is to reach when it is built (see `DenseIndex.build`).
         mapped: open the dense index memory-mapped.
         device: of an encoder that is given by name: a torch device.
+        search_device: where the vectors lie and are searched: `cpu` (FAISS), or GPUs (see `devices.parse_devices`).
         encode: who encodes the corpus where the index is built (`cluster.RayEncoding`); None does it here.
 
     Processes that build in one folder at once take turns, and the later ones open what the first built.
 
     Raises:
-        ValueError: an unknown kind or encoder.
+        ValueError: an unknown kind, encoder or device.
         CorpusError, EncoderError: the corpus or the weights cannot be used.
         IndexRefused: the folder holds an index of another corpus, encoder or type, or a damaged one,
             or one that does not fit into memory.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"unknown retriever {kind!r}; choose from {', '.join(get_args(Kind))}")
+    devices = parse_devices(search_device)
     opened = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
     if kind == "bm25":
         return LexicalIndex(opened)
@@ -72,7 +76,7 @@ def build_retriever(
         with FileLock(folder / ".build.lock"):
             if rebuild or not manifest.exists():
                 DenseIndex.build(opened, loaded, folder, index_type or "flat", recall, progress=progress, encode=encode)
-    dense = DenseIndex.open(folder, opened, loaded, mapped)
+    dense = DenseIndex.open(folder, opened, loaded, mapped, devices)
     there = dense.manifest.index_type
     if index_type not in (None, there):
         raise IndexRefused(f"{manifest}: an index of type {there}, where {index_type} was asked for; {REBUILD}")

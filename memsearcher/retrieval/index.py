@@ -19,8 +19,10 @@ from typing import Any
 
 import faiss
 import numpy as np
+import torch
 
 from memsearcher.retrieval.corpus import Corpus
+from memsearcher.retrieval.devices import DeviceVectors
 from memsearcher.retrieval.manifest import REBUILD, IndexRefused, Manifest, file_sha256
 from memsearcher.retrieval.plan import check_memory, plan
 from memsearcher.retrieval.protocol import CorpusRetriever, Encoder, Hit, best, check_k
@@ -119,29 +121,46 @@ class DenseIndex(CorpusRetriever):
         return cls(corpus, encoder, manifest, vectors)
 
     @classmethod
-    def open(cls, folder: Path, corpus: Corpus, encoder: Encoder, mapped: bool = False) -> DenseIndex:
+    def open(
+        cls,
+        folder: Path,
+        corpus: Corpus,
+        encoder: Encoder,
+        mapped: bool = False,
+        devices: Sequence[torch.device] = (),
+    ) -> DenseIndex:
         """Open the index of a folder, its file checked by hash before FAISS reads it.
 
         Args:
             mapped: leave the vectors on disk and let the system page them in as they are looked at.
+            devices: copy the vectors to these and search there (see devices.py); none has FAISS search.
 
         Raises:
             IndexRefused: there is none, it was built from another corpus or by another encoder, a
-                file of it is damaged, or it does not fit into memory and is not to be mapped.
+                file of it is damaged, it does not fit into memory and is not to be mapped, or it is
+                of a type that devices do not search, or too large for them.
         """
         manifest = Manifest.read(folder)
         manifest.check_owner(folder, corpus.sha256, encoder.fingerprint, encoder.dimension)
         path = folder / INDEX_FILE
+        if devices and manifest.index_type not in EXHAUSTIVE:
+            raise IndexRefused(
+                f"{path}: of type {manifest.index_type}, where retrieval.search_device wants one of "
+                f"{', '.join(EXHAUSTIVE)}; leave it at cpu, or {REBUILD}"
+            )
+        mapped = mapped or bool(devices)
         if not mapped:
             check_memory(path, manifest.index_bytes, "open it memory-mapped (retrieval.mapped=true), or build")
         manifest.check_file(path)
-        vectors = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+        vectors: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
         found = (vectors.ntotal, vectors.d, vectors.metric_type)
         if found != (len(corpus), encoder.dimension, faiss.METRIC_INNER_PRODUCT) or manifest.count != len(corpus):
             raise IndexRefused(
                 f"{path}: {vectors.ntotal} vectors of dimension {vectors.d} for a corpus of {len(corpus)} passages "
                 f"and an encoder of dimension {encoder.dimension}; {REBUILD}"
             )
+        if devices:
+            vectors = DeviceVectors(vectors, devices, manifest.index_type == "flat-fp16", path)
         return cls(corpus, encoder, manifest, vectors)
 
     @property
