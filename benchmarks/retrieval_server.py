@@ -13,7 +13,7 @@ Tables:
   types     each type over the same vectors: seconds to add and train, bytes in memory (of a process that
             opens it) and on disk beside the plan, recall@10 against flat, queries a second of FAISS alone
   servers   `--clients` connections with one query each, round after round: the peers' way
-            (peer_server.py), ours, and encoder and FAISS alone in batches of 64
+            (peer_server.py), ours, and encoder and FAISS alone in batches of 64, over the same type of index
   growth    the same types over random unit vectors of several sizes: bytes, seconds, recall, time of a query
 
 All on `--threads` threads in each process. Servers and clients share the machine.
@@ -57,12 +57,14 @@ from memsearcher.tasks import factbook
 HERE = Path(__file__).parent
 BENCH = Path(os.environ.get("MEMSEARCHER_BENCH", HERE.parents[1] / "shared" / "bench"))
 SERVED: tuple[IndexType, ...] = ("flat", "hnsw")
+ALONE = "encoder and FAISS alone"
 TOPK = 10
 BATCH = 64
 NOISE = 0.5
 """Length of what is added to a unit vector for a passage that is not encoded (see --encoded)."""
 PARTS = ("encoding", "types", "servers", "growth")
 TIMED = 128
+ENCODED_ROUNDS = 7
 BLOCK = 256
 
 
@@ -107,12 +109,12 @@ def main() -> None:
         encoded = min(options.encoded or len(corpus), len(corpus))
         queries = _queries(options.queries)
         result["settings"] |= {"passages": len(corpus), "encoded": encoded, "queries": len(queries)}
-        result["settings"] |= {"clients": options.clients, "rounds": options.rounds}
+        result["settings"] |= {"recall": options.recall, "clients": options.clients, "rounds": options.rounds}
     if "encoding" in options.parts:
         result["encoding"] = _encoding(corpus, encoder)
     if "types" in options.parts:
         vectors = _vectors(corpus, encoder, options.work / f"vectors-{len(corpus)}-{encoded}.npy", encoded)
-        result["types"] = _types(corpus, encoder, vectors, queries, options.work)
+        result["types"] = _types(corpus, encoder, vectors, queries, options)
     if "servers" in options.parts:
         result["servers"] = _servers(corpus, encoder, queries, options)
     if "growth" in options.parts:
@@ -128,6 +130,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--passages", type=int, default=100_000)
     parser.add_argument("--encoded", type=int, help="encode so many passages, and blur their vectors for the others")
     parser.add_argument("--queries", type=int, default=2048, help="of a round")
+    parser.add_argument("--recall", type=float, default=0.99, help="that approximate types are tuned to")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -185,7 +188,7 @@ def _encoding(corpus: Corpus, encoder: Any) -> dict[str, float]:
         "library": lambda: encoder._model.encode(texts, batch_size=encoder.batch_size, show_progress_bar=False),
         "ours": lambda: encoder.encode_passages(texts),
     }
-    for _ in range(3):
+    for _ in range(ENCODED_ROUNDS):
         for name, way in ways.items():
             start = time.perf_counter()
             way()
@@ -212,15 +215,17 @@ def _vectors(corpus: Corpus, encoder: Any, path: Path, encoded: int) -> Vectors:
     return np.load(path)
 
 
-def _types(corpus: Corpus, encoder: Any, vectors: Vectors, queries: list[str], work: Path) -> list[dict[str, Any]]:
+def _types(
+    corpus: Corpus, encoder: Any, vectors: Vectors, queries: list[str], options: argparse.Namespace
+) -> list[dict[str, Any]]:
     asked = encoder.encode_queries(queries[:512])
     truth = exact(asked, [vectors], TOPK)
     rows = []
     for index_type in INDEX_TYPES:
-        folder = work / f"index-{len(corpus)}-{index_type}"
+        folder = options.work / f"index-{len(corpus)}-{index_type}"
         start = time.perf_counter()
         known = Known(encoder, vectors)
-        index = DenseIndex.build(corpus, known, folder, index_type, block=4096, progress=False)
+        index = DenseIndex.build(corpus, known, folder, index_type, options.recall, block=4096, progress=False)
         seconds = time.perf_counter() - start
         faiss_index = index._vectors
         start = time.perf_counter()
@@ -268,7 +273,7 @@ def _probe_elsewhere(path: Path) -> int:
 def _servers(corpus: Corpus, encoder: Any, queries: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Queries a second and latency of each way, in turn, and the medians of the ratios within a round."""
     folders = {name: options.work / f"index-{len(corpus)}-{name}" for name in SERVED}
-    flat = faiss.read_index(str(folders["flat"] / INDEX_FILE))
+    alone = {name: faiss.read_index(str(folder / INDEX_FILE)) for name, folder in folders.items()}
     rates: dict[str, list[float]] = {}
     times: dict[str, list[float]] = {}
     common = ["--threads", str(options.threads), "--port"]
@@ -289,25 +294,27 @@ def _servers(corpus: Corpus, encoder: Any, queries: list[str], options: argparse
                     if round_number:
                         rates.setdefault(name, []).append(len(queries) / (time.perf_counter() - start))
                         times.setdefault(name, []).extend(latencies)
-                start = time.perf_counter()
-                for first in range(0, len(queries), BATCH):
-                    flat.search(encoder.encode_queries(queries[first : first + BATCH]), TOPK)
-                if round_number:
-                    rates.setdefault("encoder and FAISS alone, flat", []).append(
-                        len(queries) / (time.perf_counter() - start)
-                    )
+                for name, index in alone.items():
+                    start = time.perf_counter()
+                    for first in range(0, len(queries), BATCH):
+                        index.search(encoder.encode_queries(queries[first : first + BATCH]), TOPK)
+                    if round_number:
+                        rate = len(queries) / (time.perf_counter() - start)
+                        rates.setdefault(f"{ALONE}, {name}", []).append(rate)
                 Console(stderr=True).print(f"round {round_number}", {name: each[-1:] for name, each in rates.items()})
         finally:
             for each in stack:
                 each.__exit__(None, None, None)
-    peer_rates, bare = rates["the peers' way, flat"], rates["encoder and FAISS alone, flat"]
+    peer_rates = rates["the peers' way, flat"]
     return {
         name: {
             "queries_per_second": median(values),
             "p50_ms": 1000 * float(np.percentile(times[name], 50)) if name in times else None,
             "p99_ms": 1000 * float(np.percentile(times[name], 99)) if name in times else None,
             "ratio_to_peers": median(a / b for a, b in zip(values, peer_rates, strict=True)),
-            "ratio_to_bare": median(a / b for a, b in zip(values, bare, strict=True)),
+            "ratio_to_bare": median(
+                a / b for a, b in zip(values, rates[f"{ALONE}, {name.split(', ')[1]}"], strict=True)
+            ),
         }
         for name, values in rates.items()
     }
