@@ -11,10 +11,7 @@ pydantic, strictly and without unknown keys; one that differs ends the program w
 from __future__ import annotations
 
 import argparse
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
@@ -24,17 +21,10 @@ from annotated_types import Len
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
+from serving import serving
 
 QUERIES = ["capital of Laos", "Mont Blanc"]
 TOPK = 3
-
-
-class Document(BaseModel):
-    """A line of the corpus; Search-R1 gives what else stands there, too."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-    id: str
-    contents: str
 
 
 class Passage(BaseModel):
@@ -43,6 +33,12 @@ class Passage(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     id: str
     contents: str
+
+
+class Document(Passage):
+    """A line of the corpus; Search-R1 gives what else stands there, too."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class Scored(BaseModel):
@@ -103,26 +99,11 @@ REQUESTS: list[tuple[str, str, dict[str, Any] | None, Any]] = [
 
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """The address of a server of our own, once it answers."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "memsearcher.cli", "serve", "--topk", str(TOPK), "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while True:
-            try:
-                httpx.get(f"{url}/health", timeout=5)
-                break
-            except httpx.ConnectError:
-                if process.poll() is not None:
-                    raise SystemExit(f"the server ended with {process.returncode}") from None
-                time.sleep(0.2)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+def ours() -> Iterator[str]:
+    """The address of a server of our own."""
+    command = ["-m", "memsearcher.cli", "serve", "--topk", str(TOPK), "--port"]
+    with serving(command, quiet=True) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def fault(url: str, path: str, body: dict[str, Any] | None, schema: Any) -> str:
@@ -144,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     table = Table("peer", "request", "reply", title="each peer's documented requests")
     faults = 0
-    with nullcontext(options.url) if options.url else serving() as url:
+    with nullcontext(options.url) if options.url else ours() as url:
         for peer, path, body, schema in REQUESTS:
             found = fault(url, path, body, schema)
             faults += bool(found)

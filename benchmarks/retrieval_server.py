@@ -27,12 +27,10 @@ import json
 import os
 import platform
 import random
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,6 +41,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from serving import serving
 
 from memsearcher import jsonl
 from memsearcher.retrieval.corpus import Corpus
@@ -278,12 +277,12 @@ def _servers(corpus: Corpus, encoder: Any, queries: list[str], options: argparse
     times: dict[str, list[float]] = {}
     common = ["--threads", str(options.threads), "--port"]
     peer = [str(HERE / "peer_server.py"), "--corpus", str(corpus.path), "--index", str(folders["flat"] / INDEX_FILE)]
-    with _server([*peer, *common]) as peers:
+    with serving([*peer, *common]) as peers:
         ours = {}
         stack = []
         for name, folder in folders.items():
             script = [str(HERE / "serve_index.py"), "--corpus", str(corpus.path), "--index", str(folder), *common]
-            stack.append(_server(script))
+            stack.append(serving(script))
             ours[f"ours, {name}"] = stack[-1].__enter__()
         try:
             ports = {"the peers' way, flat": peers, **ours}
@@ -318,27 +317,6 @@ def _servers(corpus: Corpus, encoder: Any, queries: list[str], options: argparse
         }
         for name, values in rates.items()
     }
-
-
-@contextmanager
-def _server(command: list[str]) -> Iterator[int]:
-    """The port of a server in a process of its own, once it answers."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, *command, str(port)])
-    try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                if process.poll() is not None:
-                    raise SystemExit(f"{command[0]} ended with {process.returncode}") from None
-                time.sleep(0.2)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
 
 
 async def _ask_all(port: int, queries: list[str], clients: int) -> list[float]:
