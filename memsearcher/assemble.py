@@ -224,8 +224,9 @@ def make_engine(recipe: Recipe) -> Engine:
             )
         from memsearcher.engines.vllm import VLLMEngine
 
-        return VLLMEngine.load(model.name, adapter_path(recipe), batch_size=model.batch_size, **model.vllm)
-    return TransformersEngine.load(model.name, adapter_path(recipe), batch_size=model.batch_size)
+        options = {"dtype": model.dtype, **model.vllm}
+        return VLLMEngine.load(model.name, adapter_path(recipe), batch_size=model.batch_size, **options)
+    return TransformersEngine.load(model.name, adapter_path(recipe), dtype=model.dtype, batch_size=model.batch_size)
 
 
 def adapter_path(recipe: Recipe) -> Path | None:

@@ -176,7 +176,7 @@ def warmstart(
 
     with one_clear_error():
         settings = load_recipe(recipe, overrides or ())
-        model, tokenizer = load_model(settings.model.name)
+        model, tokenizer = load_model(settings.model.name, dtype=settings.model.dtype)
         adapter = warm_start(settings, make_environment(settings), model, tokenizer, folder)
         out.print(f"adapter: {adapter}", soft_wrap=True)
 

@@ -19,7 +19,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 3), (4, 4), (FEW_TOKENS, 1), (FEW_TOKENS + 1, 1), (0, 2)])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 3), (4, 4), (16, 1), (17, 1), (0, 2)])
 def test_the_answer_is_the_layer_s_own(bias, shape):
     net, states = Net(bias), torch.randn(*shape, 6)
     wanted = net.layer(states)
@@ -27,6 +27,17 @@ def test_the_answer_is_the_layer_s_own(bias, shape):
         answer = net.layer(states)
     assert answer.shape == wanted.shape
     assert torch.allclose(answer, wanted, atol=1e-6)
+
+
+def test_products_of_more_tokens_are_turned_round_in_bfloat16(monkeypatch):
+    net, states = Net().to(torch.bfloat16), torch.randn(FEW_TOKENS[torch.bfloat16], 6, dtype=torch.bfloat16)
+    wanted = net.layer(states)
+    monkeypatch.setattr(nn.functional, "linear", None)
+    with torch.inference_mode(), thin_products(net):
+        answer = net.layer(states)
+        with pytest.raises(TypeError):
+            net.layer(torch.cat([states, states]))
+    assert torch.allclose(answer.float(), wanted.float(), atol=2e-2)
 
 
 def test_layers_are_left_as_they_were_even_after_an_error():

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 import threading
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -286,10 +287,15 @@ def test_an_adapter_that_vllm_cannot_run(module, tmp_path, config, why):
 
 def test_a_recipe_makes_the_engine_or_says_what_to_install(module, tmp_path, monkeypatch):
     tiny_tokenizer().save_pretrained(tmp_path)
-    recipe = Recipe(model=Model("vllm", str(tmp_path), adapter=None, batch_size=4, vllm={"enforce_eager": True}))
+    model = Model("vllm", str(tmp_path), adapter=None, batch_size=4, vllm={"enforce_eager": True})
+    recipe = Recipe(model=model)
     engine = make_engine(recipe)
     assert isinstance(engine, module.VLLMEngine)
-    assert (engine.llm.options["max_num_seqs"], engine.llm.options["enforce_eager"]) == (4, True)
+    given = engine.llm.options
+    assert (given["max_num_seqs"], given["enforce_eager"], given["dtype"]) == (4, True, "float32")
+    engine.close()
+    engine = make_engine(Recipe(model=replace(model, dtype="bfloat16")))
+    assert engine.llm.options["dtype"] == "bfloat16"
     engine.close()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"vllm is not installed; pip install -e '.\[gpu\]'"):

@@ -87,6 +87,7 @@ def test_overrides_reach_inside_and_the_last_one_counts(tmp_path):
         ("limits: [turns]", "field limits: "),
         ("model: {name: 3}", "field model.name: Input should be a valid string"),
         ("model: {engine: llama}", "field model.engine: Input should be 'transformers', 'vllm' or 'openai'"),
+        ("model: {dtype: int8}", "field model.dtype: Input should be 'auto', 'float32' or 'bfloat16'"),
         ("retrieval: {kind: google}", "field retrieval.kind: "),
         ("environment: mall", "field environment: Input should be 'search' or 'webshop'"),
         ("webshop: {mode: fair}", "field webshop.mode: Input should be 'original' or 'strict'"),
@@ -179,6 +180,7 @@ MODELS = st.builds(
     st.none() | TEXT,
     st.none() | TEXT,
     TEXT,
+    one_of(Model, "dtype"),
 )
 LIMITS = st.builds(Limits, *[POSITIVE] * 6, st.sampled_from(typing.get_args(BadMemoryPolicy)))
 RETRIEVALS = st.builds(Retrieval, TEXT, one_of(Retrieval, "kind"), TEXT, st.none() | TEXT)

@@ -242,6 +242,17 @@ def test_processes_that_cannot_share_a_step_evenly_are_refused(tmp_path, monkeyp
         make_config(load_recipe(str(world(tmp_path))), tmp_path)
 
 
+def test_products_are_taken_in_bfloat16_where_the_recipe_says_so(tmp_path):
+    recipe = world(tmp_path, evaluate_every=0)
+    assert not make_config(load_recipe(str(recipe)), tmp_path).bf16
+    succeeded(run(recipe, tmp_path / "half", "-s", "model.dtype=bfloat16", "--max-steps", 1))
+    kept = torch.load(tmp_path / "half" / "checkpoint-1" / "optimizer.pt", weights_only=True)
+    moments = [each["exp_avg"] for each in kept["state"].values()]
+    assert {each.dtype for each in moments} == {torch.float32}
+    assert any(each.abs().max() > 0 for each in moments)
+    assert load_recipe(str(tmp_path / "half" / "recipe.yaml")).model.dtype == "bfloat16"
+
+
 def test_an_adapter_is_trained_further_and_survives_a_stop_beside_its_reference(tmp_path):
     """With KL, TRL keeps a second adapter; the Trainer, left to itself, loads only that one from a checkpoint."""
     recipe = world(tmp_path, beta=0.1, evaluate_every=0)

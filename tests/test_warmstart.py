@@ -178,6 +178,17 @@ def test_two_steps_reduce_the_loss(tmp_path):
     assert after / count < before / count - 0.01
 
 
+def test_in_bfloat16_adapters_are_still_trained_in_float32(tmp_path):
+    data, products = rows(4), set()
+    model, half = tiny_model().to(torch.bfloat16), Model(dtype="bfloat16")
+    for each in model.model.layers:
+        each.mlp.register_forward_hook(lambda layer, given, out: products.add(out.dtype))
+    log = train(model, data, replace(recipe(steps=10, batch=4, learning_rate=0.02), model=half), tmp_path)
+    assert products == {torch.bfloat16}
+    assert {each.dtype for name, each in model.named_parameters() if each.requires_grad} == {torch.float32}
+    assert log[1]["loss"] < log[0]["loss"]
+
+
 def test_the_adapter_is_bound_to_its_base(tmp_path):
     train(tiny_model(), rows(4), recipe(steps=1), tmp_path / "a")
     config = json.loads((tmp_path / "a" / "adapter" / "adapter_config.json").read_text())

@@ -2,7 +2,7 @@
 
 A decode step of few rows waits for the weights. PyTorch's `x Wᵀ` over two to eight tokens takes twice
 the time of one; `(W xᵀ)ᵀ`, the same product up to floating point, takes little more than that of one
-(SmolLM2 in float32 on two cores).
+(SmolLM2 in float32 on two cores). In bfloat16 on AMX it takes half to two thirds of the time up to 128 tokens.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-FEW_TOKENS = 16
-"""Tokens up to which turning the product round pays."""
+FEW_TOKENS = {torch.bfloat16: 128}
+"""Tokens up to which turning the product round pays, by what it is taken in; 16 for what is not named."""
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def thin_products(model: Any) -> Iterator[None]:
 def _forward(layer: nn.Linear, states: Tensor) -> Tensor:
     """The layer's own answer to states of shape `[..., in]`."""
     tokens = states.shape[:-1].numel()
-    if not 1 < tokens <= FEW_TOKENS:
+    if not 1 < tokens <= FEW_TOKENS.get(layer.weight.dtype, 16):
         return nn.functional.linear(states, layer.weight, layer.bias)
     columns = states.reshape(tokens, -1).t()
     product = (layer.weight @ columns).t().reshape(*states.shape[:-1], -1)

@@ -11,10 +11,17 @@ from peft import LoraConfig, get_peft_model
 
 from memsearcher import jsonl
 from memsearcher.engines.models import SMOLLM2, with_adapter
+from memsearcher.recipe import Recipe
 
 # What the built-in weights are called upstream.
 BASE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 CARD = "agent.json"
+
+
+def in_bfloat16(recipe: Recipe) -> bool:
+    """Whether a model under training takes its products in bfloat16; what is trained is float32 in any case."""
+    dtype = recipe.model.dtype
+    return torch.cuda.is_available() if dtype == "auto" else dtype == "bfloat16"
 
 
 def adapted(model: Any, start: Path | None, rank: int, alpha: int) -> Any:

@@ -29,7 +29,7 @@ from memsearcher.environments.protocol import Environment
 from memsearcher.recipe import Recipe, RecipeError
 from memsearcher.runs import Run, task_hash
 from memsearcher.training import resume
-from memsearcher.training.adapter import CARD, adapted, save_adapter, write_card
+from memsearcher.training.adapter import CARD, adapted, in_bfloat16, save_adapter, write_card
 from memsearcher.training.config import MultiContextGRPOConfig
 from memsearcher.training.grpo import MultiContextGRPOTrainer
 from memsearcher.training.questions import draw_questions
@@ -139,7 +139,7 @@ def make_config(recipe: Recipe, out: Path) -> MultiContextGRPOConfig:
         "report_to": "none",
         "disable_tqdm": True,
         "use_cpu": not cuda,
-        "bf16": cuda,
+        "bf16": in_bfloat16(recipe),
         "dataloader_pin_memory": cuda,
         "ddp_find_unused_parameters": False,
         "ddp_backend": "gloo" if processes > 1 and not cuda else None,
@@ -238,7 +238,7 @@ def _save(trainer: MultiContextGRPOTrainer, recipe: Recipe, folder: Path) -> Non
 def _dtype(recipe: Recipe) -> str:
     """Trained weights are kept in float32; those under an adapter only take part."""
     frozen = recipe.model.adapter is not None or recipe.training.rank
-    return "bfloat16" if frozen and torch.cuda.is_available() else "float32"
+    return "bfloat16" if frozen and in_bfloat16(recipe) else "float32"
 
 
 def _digests(tasks: Sequence[Task], dev: Sequence[Task]) -> dict[str, str]:

@@ -30,7 +30,7 @@ from memsearcher.environments.protocol import Environment
 from memsearcher.environments.webshop.environment import WebShopEnvironment
 from memsearcher.recipe import Recipe
 from memsearcher.scoring import exact_match, has_goal, score_outcome
-from memsearcher.training.adapter import CARD, adapted, save_adapter, write_card
+from memsearcher.training.adapter import CARD, adapted, in_bfloat16, save_adapter, write_card
 from memsearcher.training.attention import attend_by_paths
 from memsearcher.training.expert import Demonstrator, Expert, demonstrate
 from memsearcher.training.packing import Packed
@@ -182,7 +182,7 @@ def train(model: Any, rows: list[dict[str, list[int]]], recipe: Recipe, out: Pat
         data_seed=recipe.seed,
         report_to="none",
         use_cpu=not torch.cuda.is_available(),
-        bf16=torch.cuda.is_available(),
+        bf16=in_bfloat16(recipe),
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
     )
