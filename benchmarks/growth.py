@@ -5,7 +5,8 @@
 Real prompts, real searches over the built-in corpus and real token counts; the replies are the
 expert's, so this shows what each agent's rule does to the context, not what a model would do with
 it. The expert writes down every fact and drops none, the most a memory has to hold; "frugal", it
-drops the facts that only led to another and keeps those that answer a question. The slope is
+drops the facts that only led to another, and of those that answer a question keeps number and
+answer, the least that a memory can hold. The slope is
 a least-squares line through the mean context of the trajectories alive in a turn, from turn 3 on;
 the goal is that of MemSearcher at 2% of ReAct's or less. All agents get the same questions,
 passages and limits.

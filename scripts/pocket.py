@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-AGENTS = {"memsearcher": 8, "react": 4, "mem1": 8, "summarize": 8, "truncate": 6, "search-r1": 4}
+AGENTS = {"memsearcher": 4, "react": 2, "mem1": 4, "summarize": 4, "truncate": 3, "search-r1": 2}
 """With the conversations in a step of the warm start, so that a step of each has about as many tokens."""
 
 TRAINED = ("memsearcher", "react", "mem1")

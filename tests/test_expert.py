@@ -8,6 +8,7 @@ from memsearcher.agents.tags import parse_tags
 from memsearcher.assemble import make_agent
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.environments.protocol import EnvironmentFailure
+from memsearcher.objective_scoring import write_answers
 from memsearcher.recipe import Recipe
 from memsearcher.training.expert import HANDS, Expert, Step, as_in, demonstrate
 from memsearcher.training.warmstart import examples
@@ -263,16 +264,43 @@ def test_a_frugal_expert_drops_what_is_used_up(agent):
     assert CURRENCY["fact"] in written[-1]
 
 
-def test_a_frugal_expert_keeps_what_answers_a_question():
-    both = Task(
-        "t", "1. What country? 2. What currency?", ('"Laos"; "kip"',),
-        {"steps": [CAPITAL, CURRENCY],
-         "objectives": [{"id": "a", "question": "What country?", "golds": ["Laos"]},
-                        {"id": "b", "question": "What currency?", "golds": ["kip"]}]},
-    )  # fmt: skip
-    (trajectory,) = demonstrations(tasks=[both], expert=Expert(frugal=True))
-    memory = replies(trajectory)[-2][1]
-    assert CAPITAL["fact"] in memory and CURRENCY["fact"] in memory
+def several(steps, *objectives):
+    listed = [{"id": str(number), "question": "?", "golds": golds} for number, golds in enumerate(objectives)]
+    golds = write_answers([golds[0] for golds in objectives])
+    return Task("t", "1. What? 2. What?", (golds,), {"steps": steps, "objectives": listed})
+
+
+@pytest.mark.parametrize("agent", ["memsearcher", "summarize", "mem1"])
+def test_a_frugal_expert_keeps_number_and_answer_of_what_answers_a_question(agent):
+    both = several([CAPITAL, CURRENCY], CAPITAL["answers"], CURRENCY["answers"])
+    (trajectory,) = demonstrations(tasks=[both], expert=Expert(frugal=True), agent=agent)
+    written = [text for purpose, text in replies(trajectory) if purpose == "remember" or agent == "mem1"]
+    assert "(1) Laos. (2) kip." in written[-1]
+    assert CAPITAL["fact"] not in written[-1] and CURRENCY["fact"] not in written[-1]
+    assert len(queries(trajectory)) == 2
+    assert trajectory.answer == "Laos; kip"
+    (whole,) = demonstrations(tasks=[both], agent=agent)
+    assert all(each["fact"] in " ".join(text for _, text in replies(whole)) for each in (CAPITAL, CURRENCY))
+
+
+def test_a_fact_that_answers_two_questions_is_found_once():
+    twice = several([CURRENCY, CAPITAL, CURRENCY], CURRENCY["answers"], CAPITAL["answers"], CURRENCY["answers"])
+    (trajectory,) = demonstrations(tasks=[twice], expert=Expert(frugal=True))
+    assert replies(trajectory)[-2][1] == "<memory>(1) kip. (3) kip. (2) Laos.</memory>"
+    assert trajectory.answer == "kip; Laos; kip"
+
+
+def test_a_fact_that_also_leads_to_another_stays_whole():
+    lead = several([CAPITAL, CAPITAL, CURRENCY], CAPITAL["answers"], CURRENCY["answers"])
+    (trajectory,) = demonstrations(tasks=[lead], expert=Expert(frugal=True))
+    assert replies(trajectory)[-2][1] == f"<memory>{CAPITAL['fact']} (2) kip.</memory>"
+    assert len(queries(trajectory)) == 2
+
+
+def test_questions_that_no_fact_answers_have_no_number():
+    odd = several([CAPITAL, CURRENCY], ["yes"], CURRENCY["answers"])
+    (trajectory,) = demonstrations(tasks=[odd], expert=Expert(frugal=True))
+    assert replies(trajectory)[-2][1] == f"<memory>{CURRENCY['fact']}</memory>"
 
 
 def test_which_steps_are_careless_follows_from_the_task():

@@ -29,7 +29,11 @@ from memsearcher.trajectory import Conversation, Task, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One fact on the way: what to search for, what is to be found, and how to note it."""
+    """One fact on the way: what to search for, what is to be found, and how to note it.
+
+    Attributes:
+        objective: the number of the question that the fact answers, in a task of several.
+    """
 
     ask: str
     subject: str
@@ -37,17 +41,38 @@ class Step:
     answers: tuple[str, ...]
     passage_id: str
     fact: str
+    objective: int | None = None
 
     @classmethod
-    def of(cls, data: dict[str, Any], careless: bool) -> Step:
+    def of(cls, data: dict[str, Any], careless: bool, objective: int | None = None) -> Step:
         """From a task's metadata; a careless searcher first gives the bare name."""
         noun = data["relation"].removesuffix("^-1").replace("_", " ")
         queries = [data["ask"], f"{data['subject']} {noun}", f"{noun} {data['subject']} country"]
         if careless:
             queries.insert(0, data["subject"])
         return cls(
-            data["ask"], data["subject"], tuple(queries), tuple(data["answers"]), data["passage_id"], data["fact"]
+            data["ask"],
+            data["subject"],
+            tuple(queries),
+            tuple(data["answers"]),
+            data["passage_id"],
+            data["fact"],
+            objective,
         )
+
+    @property
+    def answer(self) -> str:
+        """The answer that the fact names; empty where it names none."""
+        return next((each for each in self.answers if each in self.fact), "")
+
+    @property
+    def short(self) -> str:
+        """The fact as the answer to a numbered question; empty where it is none."""
+        return f"({self.objective}) {self.answer}." if self.objective and self.answer else ""
+
+    def noted(self, text: str) -> bool:
+        """Whether a text has the fact, in full or in short."""
+        return holds(text, self.fact) or bool(self.short and holds(text, self.short))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +134,8 @@ class Expert:
     A share `careless` of the steps starts with a query that is too short, so that the traces
     hold searches that fail and what to do then. Which steps those are follows from the task.
     With `frugal`, a memory, summary or state drops what no later step needs: facts that were
-    used up, and searches that failed before one that did not.
+    used up, searches that failed before one that did not, and of the answer to a numbered question
+    all but number and answer, as in "(3) Vientiane."
 
     Raises:
         KeyError: a task without `steps` in its metadata, or an agent that is not in `HANDS`.
@@ -127,8 +153,8 @@ class Expert:
         """The text of the next reply of `trajectory`, whose pending call is `call`."""
         hand = HANDS[trajectory.agent]
         steps = [
-            Step.of(data, call_seed(0, trajectory.task.id, number) < self.careless * 2**63)
-            for number, data in enumerate(trajectory.task.metadata["steps"])
+            Step.of(data, call_seed(0, trajectory.task.id, place) < self.careless * 2**63, objective)
+            for place, (data, objective) in enumerate(_numbered(trajectory.task))
         ]
         noted = " ".join(each.text for each in call.talk.segments if each.part in ("memory", "history", "reply"))
         note = _read(trajectory, call.talk, steps, noted)
@@ -153,6 +179,16 @@ class Expert:
         return f"<think>{f'{lead} {_NEED}'.lstrip()}{missing.ask}.</think>\n{hand.act(query, self.tool)}"
 
 
+def _numbered(task: Task) -> Iterator[tuple[dict[str, Any], int | None]]:
+    """The steps of a task, in their order, with the number of the question that each answers, from 1, or None."""
+    asked = [set(each["golds"]) for each in task.metadata.get("objectives", ())]
+    number = 0
+    for data in task.metadata["steps"]:
+        answers = len(asked) > 1 and number < len(asked) and asked[number] == set(data["answers"])
+        number += answers
+        yield data, number if answers else None
+
+
 def _next(steps: Sequence[Step], noted: str) -> Step | None:
     """The first step whose fact is still needed: neither noted, nor used up by a later one that is."""
     settled = _settled(steps, noted)
@@ -160,10 +196,13 @@ def _next(steps: Sequence[Step], noted: str) -> Step | None:
 
 
 def _settled(steps: Sequence[Step], noted: str) -> list[Step]:
-    """The steps whose fact is noted, or used up by a later one that is settled, from the last to the first."""
+    """The steps whose fact is noted, or used up by a later one that is settled, from the last to the first.
+
+    What answers a question has to be noted.
+    """
     settled: list[Step] = []
     for step in reversed(steps):
-        if holds(noted, step.fact) or any(_uses(later, step) for later in settled):
+        if step.noted(noted) or (step.objective is None and any(_uses(later, step) for later in settled)):
             settled.append(step)
     return settled
 
@@ -174,15 +213,25 @@ def _uses(later: Step, step: Step) -> bool:
 
 
 def _needed(task: Task, steps: Sequence[Step], memory: str) -> str:
-    """A memory without facts that were used up and answer nothing, and without failed searches for what is settled."""
+    """A memory without facts that were used up and answer nothing, and without failed searches for what is settled.
+
+    Facts that answer a numbered question are in short.
+    """
     golds = set(golds_of(task))
     settled = _settled(steps, memory)
     for place, step in enumerate(settled):
         gone = [f"{query} - not found." for query in step.queries]
-        if golds.isdisjoint(step.answers) and any(_uses(later, step) for later in settled[:place]):
+        if (
+            step.objective is None
+            and golds.isdisjoint(step.answers)
+            and any(_uses(later, step) for later in settled[:place])
+        ):
             gone.append(step.fact)
         for sentence in gone:
             memory = re.sub(rf" ?{re.escape(sentence)}", "", memory, flags=re.IGNORECASE)
+        fact, shorts = as_in(memory, step.fact), [each.short for each in steps if each.fact == step.fact]
+        if all(shorts):
+            memory = memory.replace(fact, " ".join(shorts).replace(step.answer, as_in(fact, step.answer)))
     return memory.strip()
 
 
@@ -195,11 +244,10 @@ def _read(trajectory: Trajectory, talk: Conversation, steps: Sequence[Step], not
     last = [step for turn in trajectory.turns for step in turn.steps][-1]
     assert last.observation is not None
     query = last.action.arguments["query"]
-    asked = next(step for step in steps if query in step.queries and not holds(noted, step.fact))
+    asked = next(step for step in steps if query in step.queries and not step.noted(noted))
     for passage, text in zip(last.observation.passages, shown, strict=False):
         if passage.id == asked.passage_id and any(normalize(answer) in normalize(text) for answer in asked.answers):
-            answer = next((each for each in asked.answers if each in asked.fact), "")
-            return asked.fact.replace(answer, as_in(text, answer)) if answer else asked.fact
+            return asked.fact.replace(asked.answer, as_in(text, asked.answer)) if asked.answer else asked.fact
     return f"{query} - not found."
 
 
