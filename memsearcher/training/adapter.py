@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
+from peft.tuners.lora import Linear
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.other import AuxiliaryTrainingWrapper
 
 from memsearcher import jsonl
 from memsearcher.engines.models import SMOLLM2, with_adapter
@@ -37,6 +42,40 @@ def adapted(model: Any, start: Path | None, rank: int, alpha: int) -> Any:
     # Under its upstream name, peft would ask the hub for the base's vocabulary at every checkpoint.
     changed.peft_config["default"].base_model_name_or_path = model.name_or_path
     return changed
+
+
+@contextmanager
+def folded_in(model: Any) -> Iterator[None]:
+    """Within, a model answers with its LoRA adapter folded into the weights, which is faster; then it is as it was.
+
+    The weights themselves are put back, since what is added and taken away again leaves a rest. A model
+    without an adapter is left alone, and so is one whose adapter is more than a product added to the weights of
+    linear layers. It takes the memory of the changed weights once more.
+    """
+    layers = [each for each in model.modules() if isinstance(each, (BaseTunerLayer, AuxiliaryTrainingWrapper))]
+    embedded = model.get_input_embeddings().weight
+    if not layers or not all(_is_plain(each) and each.get_base_layer().weight is not embedded for each in layers):
+        yield
+        return
+    weights = [layer.get_base_layer().weight for layer in layers]
+    before = [weight.data for weight in weights]
+    try:
+        with torch.no_grad():
+            for layer, weight in zip(layers, weights, strict=True):
+                deltas = [layer.get_delta_weight(name) for name in layer.active_adapters]
+                weight.data = (weight.data + sum(deltas)).to(weight.dtype)
+        with model.disable_adapter():
+            yield
+    finally:
+        for weight, data in zip(weights, before, strict=True):
+            weight.data = data
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether a layer is a linear one with A and B beside it, and nothing else."""
+    if type(layer) is not Linear or type(layer.get_base_layer()) is not torch.nn.Linear:
+        return False
+    return not layer.lora_variant and not any(layer.lora_bias.values())
 
 
 def save_adapter(

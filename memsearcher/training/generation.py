@@ -31,6 +31,7 @@ from memsearcher.engines.row import Row
 from memsearcher.engines.transformers import TransformersEngine
 from memsearcher.environments.protocol import Environment
 from memsearcher.rollout import Episode, act_pending
+from memsearcher.training.adapter import folded_in
 from memsearcher.trajectory import Conversation, Task
 
 SHARDING = (DistributedType.DEEPSPEED, DistributedType.FSDP)
@@ -86,18 +87,18 @@ class Policy:
     def play(self, episodes: Sequence[Episode], environment: Environment, greedy: bool = False) -> Clock:
         """Play every episode to its end. All processes must call this together, also with no episodes."""
         clock = Clock()
-        engine = self._engine() if self.trainer.args.shared_decoding else None
-        while True:
-            self._act(episodes, environment, clock)
-            asking: dict[Kind, list[Episode]] = {}
-            for episode in episodes:
-                if isinstance(episode.pending, Generate):
-                    asking.setdefault(Kind(episode.pending.limit, episode.pending.stop), []).append(episode)
-            rounds = most_of_any_process(Counter({kind: len(waiting) for kind, waiting in asking.items()}))
-            if not rounds:
-                return clock
-            for kind in sorted(rounds):
-                self._answer(asking.get(kind, []), kind, rounds[kind], greedy, clock, engine)
+        with self._engine() as engine:
+            while True:
+                self._act(episodes, environment, clock)
+                asking: dict[Kind, list[Episode]] = {}
+                for episode in episodes:
+                    if isinstance(episode.pending, Generate):
+                        asking.setdefault(Kind(episode.pending.limit, episode.pending.stop), []).append(episode)
+                rounds = most_of_any_process(Counter({kind: len(waiting) for kind, waiting in asking.items()}))
+                if not rounds:
+                    return clock
+                for kind in sorted(rounds):
+                    self._answer(asking.get(kind, []), kind, rounds[kind], greedy, clock, engine)
 
     def _act(self, episodes: Sequence[Episode], environment: Environment, clock: Clock) -> None:
         """Carry out actions until every episode waits for the model or has ended; encode what it is to read."""
@@ -132,10 +133,15 @@ class Policy:
             return EngineFailure("the conversation ends with a finished reply; there is nothing to answer")
         return None
 
-    def _engine(self) -> TransformersEngine:
-        """The engine of one play, in which the weights stay as they are."""
+    @contextmanager
+    def _engine(self) -> Iterator[TransformersEngine | None]:
+        """The engine of one play, in which the weights stay as they are; None where TRL generates."""
+        if not self.trainer.args.shared_decoding:
+            yield None
+            return
         model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
-        return TransformersEngine(model, self.trainer._tokenizer, chat=self.chat)
+        with folded_in(model):
+            yield TransformersEngine(model, self.trainer._tokenizer, chat=self.chat)
 
     def _answer(
         self,
