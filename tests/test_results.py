@@ -44,8 +44,10 @@ def test_the_readme_prints_the_table_of_the_shipped_agent():
     assert f"peak {float(react['peak_tokens']):.0f} tokens" in text
 
 
-def test_the_readme_says_what_the_shop_s_table_says():
-    with (ROOT / "data/pocket-shop/results.csv").open(newline="", encoding="utf-8") as file:
-        (shop,) = csv.DictReader(file)
-    score = shop["score"].replace(")", ") of 100")
-    assert f"scores {score} on {shop['n']} test goals" in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_readme_says_what_the_shop_s_tables_say():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, said in (("pocket-shop", ") of 100 on 100 test goals"), ("pocket-shop-react", ") on the same goals")):
+        with (ROOT / "data" / name / "results.csv").open(newline="", encoding="utf-8") as file:
+            (shop,) = csv.DictReader(file)
+        assert shop["n"] == "100"
+        assert f"scores {shop['score'].replace(')', said)}" in text
