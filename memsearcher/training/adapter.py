@@ -50,7 +50,8 @@ def folded_in(model: Any) -> Iterator[None]:
 
     The weights themselves are put back, since what is added and taken away again leaves a rest. A model
     without an adapter is left alone, and so is one whose adapter is more than a product added to the weights of
-    linear layers. It takes the memory of the changed weights once more.
+    linear layers. In bfloat16 the sums are rounded, as they are where vLLM is sent them. It takes the memory of the
+    changed weights once more.
     """
     layers = [each for each in model.modules() if isinstance(each, (BaseTunerLayer, AuxiliaryTrainingWrapper))]
     embedded = model.get_input_embeddings().weight
