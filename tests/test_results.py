@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from memsearcher.evaluation.report import number
+from memsearcher.statistics import Interval
+
 ROOT = Path(__file__).parent.parent
 CARDS = sorted(path.parent for path in (ROOT / "data").glob("pocket*/results.csv"))
 
@@ -51,3 +54,48 @@ def test_the_readme_says_what_the_shop_s_tables_say():
             (shop,) = csv.DictReader(file)
         assert shop["n"] == "100"
         assert f"scores {shop['score'].replace(')', said)}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "measures"),
+    [
+        ("factbook", ("em", "f1", "all_found", "turns", "peak_tokens", "sampled_tokens")),
+    ],
+)
+def test_the_page_of_the_pocket_runs_prints_its_tables(name, measures):
+    with (ROOT / f"figures/early/{name}.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["measure"] in measures]
+    wanted = []
+    for agent in dict.fromkeys(row["agent"] for row in rows):
+        mine = {row["measure"]: row for row in rows if row["agent"] == agent}
+        cells = [interval(measure, mine[measure], ("mean", "low", "high")) for measure in measures]
+        wanted.append([agent, mine["em"]["n"], mine["em"]["failed"], *cells])
+    assert printed("docs/pocket.md", ("agent", "n", "failed", *measures)) == wanted
+
+
+def test_the_readme_says_what_the_early_table_says():
+    with (ROOT / "figures/early/factbook.csv").open(newline="", encoding="utf-8") as file:
+        ems = {row["agent"]: row for row in csv.DictReader(file) if row["measure"] == "em"}
+    said = {agent: interval("em", row, ("mean", "low", "high")) for agent, row in ems.items()}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"ReAct is ahead: EM {said['react']} and MemSearcher {said['memsearcher']} on 200 questions" in text
+
+
+def test_the_page_of_the_pocket_runs_prints_their_differences():
+    with (ROOT / "figures/early/factbook-pairs.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["measure"] == "em"]
+    wanted = [
+        [
+            row["first"],
+            row["second"],
+            interval("em", row, ("difference", "low", "high"), signed=True),
+            f"{row['only_first']}, {row['only_second']}",
+            f"{float(row['p']):.2g}",
+        ]
+        for row in rows
+    ]
+    assert printed("docs/pocket.md", ("first", "second", "difference in EM", "right alone", "p")) == wanted
+
+
+def interval(measure, row, columns, signed=False):
+    return number(measure, Interval(*(float(row[each]) for each in columns)), signed)

@@ -64,7 +64,9 @@ def accuracy(table: pd.DataFrame, kind: Kind) -> go.Figure:
     agents = list(table["agent"].unique())
     counts = _counts({name: _along(table[table["agent"] == name], "questions", kinds) for name in agents})
     caption = f"Bars: {POINTS}. Failed and left out: {failed}.<br>{counts}"
-    drawn = figure(kind, caption, x="", y="exact match", margin={"r": 100}, width=WIDTH + 60)
+    # Names of kinds stand level, side by side: more kinds take more room.
+    width = WIDTH + 60 + 60 * max(0, len(kinds) - 3)
+    drawn = figure(kind, caption, x="", y="exact match", margin={"r": 100}, width=width)
     for place, agent in enumerate(agents):
         rows = table[table["agent"] == agent]
         look = look_of(agent, place)
