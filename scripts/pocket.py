@@ -5,6 +5,7 @@
     python -m scripts.pocket --only train     # the jobs whose name holds a word
     python -m scripts.pocket --warmstarts     # warm starts alone, of every agent
     python -m scripts.pocket --smoke          # the same chain, a step of each and a few questions
+    python -m scripts.pocket --set model.dtype=bfloat16    # with a setting in every command
 
 Every job is one `memsearcher` command in a process of its own. A job that is done is not started
 again, and one that was interrupted goes on from where it was, so the same call resumes the chain.
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -159,8 +160,10 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
     parser.add_argument("--warmstarts", action="store_true", help="warm starts alone, of every agent")
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="of every command's recipe")
     arguments = parser.parse_args()
     size = SMOKE if arguments.smoke else Size()
+    size = replace(size, overrides=(*size.overrides, *arguments.set))
     chain = list(jobs(arguments.out, size))
     if arguments.warmstarts:
         chain = [warm_start(arguments.out / f"warm-{agent}", agent, size) for agent in AGENTS]

@@ -11,7 +11,7 @@ import pytest
 
 from memsearcher.recipe import load_recipe
 from memsearcher.training.run import make_config
-from scripts.pocket import SMOKE, Job, Size, jobs, run
+from scripts.pocket import SMOKE, Job, Size, jobs, main, run
 
 
 def options(job):
@@ -35,6 +35,15 @@ def test_an_ablation_departs_in_one_setting(tmp_path):
     for name, recipe in chain.items():
         if name.startswith("ablation-"):
             assert sum(recipe[key] != value for key, value in chain["train-memsearcher-0"].items()) == 1, name
+
+
+def test_a_setting_reaches_every_command(tmp_path, monkeypatch, capsys):
+    for more in ([], ["--warmstarts"]):
+        arguments = ["pocket", "--out", str(tmp_path), "--list", "--set", "model.dtype=bfloat16", *more]
+        monkeypatch.setattr("sys.argv", arguments)
+        main()
+        listed = capsys.readouterr().out.splitlines()
+        assert listed and all("--set model.dtype=bfloat16" in line for line in listed)
 
 
 def test_a_job_that_failed_ends_the_chain_and_is_named(tmp_path, capfd):
