@@ -375,13 +375,13 @@ def test_warmstart_is_given_its_parts(monkeypatch, tmp_path):
 
     monkeypatch.setattr(warmstart, "warm_start", warm_start)
     monkeypatch.setattr(cli, "make_environment", lambda recipe: "environment")
-    monkeypatch.setattr(cli, "load_model", lambda name: (f"model {name}", "tokenizer"))
+    monkeypatch.setattr(cli, "load_model", lambda name, dtype: (f"model {name} {dtype}", "tokenizer"))
     result = run("warmstart", "--out", tmp_path / "run", "-s", "warmstart.steps=7")
     assert result.exit_code == 0
     assert given == [
         load_recipe("pocket", ["warmstart.steps=7"]),
         "environment",
-        "model smollm2",
+        "model smollm2 auto",
         "tokenizer",
         tmp_path / "run",
     ]
@@ -517,7 +517,7 @@ def test_parts_from_a_recipe(tmp_path, monkeypatch):
     loaded = []
     monkeypatch.setattr(assemble.TransformersEngine, "load", lambda *parts, **options: loaded.append((parts, options)))
     assemble.make_engine(Recipe(model=Model(adapter=str(tmp_path), batch_size=3)))
-    assert loaded == [(("smollm2", tmp_path), {"batch_size": 3})]
+    assert loaded == [(("smollm2", tmp_path), {"dtype": "auto", "batch_size": 3})]
     assert assemble.index_paths(Retrieval(corpus="a/b.jsonl", encoder="e5=x/y")) == (
         Path("a/b.jsonl"),
         tmp_path / "cache" / "indexes" / "b-e5=x--y",
