@@ -60,6 +60,7 @@ def test_the_readme_says_what_the_shop_s_tables_say():
     ("name", "measures"),
     [
         ("factbook", ("em", "f1", "all_found", "turns", "peak_tokens", "sampled_tokens")),
+        ("hotpotqa", ("em", "f1", "recall", "all_found", "turns", "peak_tokens")),
     ],
 )
 def test_the_page_of_the_pocket_runs_prints_its_tables(name, measures):
