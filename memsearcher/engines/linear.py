@@ -7,6 +7,7 @@ the time of one; `(W xᵀ)ᵀ`, the same product up to floating point, takes lit
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-FEW_TOKENS = {torch.bfloat16: 128}
-"""Tokens up to which turning the product round pays, by what it is taken in; 16 for what is not named."""
+FEW_TOKENS = defaultdict(lambda: 16, {torch.bfloat16: 128})
+"""Tokens up to which turning the product round pays, by what it is taken in."""
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def thin_products(model: Any) -> Iterator[None]:
 def _forward(layer: nn.Linear, states: Tensor) -> Tensor:
     """The layer's own answer to states of shape `[..., in]`."""
     tokens = states.shape[:-1].numel()
-    if not 1 < tokens <= FEW_TOKENS.get(layer.weight.dtype, 16):
+    if not 1 < tokens <= FEW_TOKENS[layer.weight.dtype]:
         return nn.functional.linear(states, layer.weight, layer.bias)
     columns = states.reshape(tokens, -1).t()
     product = (layer.weight @ columns).t().reshape(*states.shape[:-1], -1)

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 from memsearcher.agents.protocol import Agent, Generate, Reply
 from memsearcher.engines.chat import ChatFormat
 from memsearcher.environments.protocol import Environment
-from memsearcher.objective_scoring import golds_of
+from memsearcher.objective_scoring import golds_of, has_objectives, objectives_of
 from memsearcher.rollout import Episode, call_seed, drive
 from memsearcher.scoring import normalize
 from memsearcher.trajectory import Conversation, Task, Trajectory
@@ -181,7 +181,7 @@ class Expert:
 
 def _numbered(task: Task) -> Iterator[tuple[dict[str, Any], int | None]]:
     """The steps of a task, in their order, with the number of the question that each answers, from 1, or None."""
-    asked = [set(each["golds"]) for each in task.metadata.get("objectives", ())]
+    asked = [set(each.golds) for each in objectives_of(task)] if has_objectives(task) else []
     number = 0
     for data in task.metadata["steps"]:
         answers = len(asked) > 1 and number < len(asked) and asked[number] == set(data["answers"])
@@ -221,11 +221,7 @@ def _needed(task: Task, steps: Sequence[Step], memory: str) -> str:
     settled = _settled(steps, memory)
     for place, step in enumerate(settled):
         gone = [f"{query} - not found." for query in step.queries]
-        if (
-            step.objective is None
-            and golds.isdisjoint(step.answers)
-            and any(_uses(later, step) for later in settled[:place])
-        ):
+        if golds.isdisjoint(step.answers) and any(_uses(later, step) for later in settled[:place]):
             gone.append(step.fact)
         for sentence in gone:
             memory = re.sub(rf" ?{re.escape(sentence)}", "", memory, flags=re.IGNORECASE)
