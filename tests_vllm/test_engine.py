@@ -104,7 +104,7 @@ def test_failures_are_each_request_s_own(engine):
         Request(conversation(0), 8),
     ]
     first, *failures, last = engine.generate(asked, GREEDY)
-    assert first == last
+    assert_same([first], [last])  # logprobs to rounding: rows of one batch are not of one last bit on every CPU
     assert all(isinstance(each, EngineFailure) for each in failures)
     for failure, why in zip(failures, ("nothing to answer", "do not fit", "empty", "at least 1"), strict=True):
         assert why in str(failure)
