@@ -141,7 +141,7 @@ class Training:
 
     Attributes:
         questions: training questions by kind, as in `warmstart`, or a JSONL file of tasks.
-        dev: questions for evaluation, named in the same way; those by kind are of the dev split.
+        dev: questions for evaluation, named in the same way; by kind they are of the dev split, the same for all seeds.
         evaluate_every: steps from one evaluation on all of `dev` to the next, the first before training; 0 is never.
         steps: optimizer steps.
         batch: questions of a step, on all processes together.

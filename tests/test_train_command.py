@@ -26,7 +26,7 @@ from memsearcher.training import run as training_run
 from memsearcher.training.adapter import adapted, save_adapter
 from memsearcher.training.config import MultiContextGRPOConfig
 from memsearcher.training.grpo import MultiContextGRPOTrainer
-from memsearcher.training.run import make_config
+from memsearcher.training.run import make_config, questions_of
 from tests.test_grpo_ranks import launch
 from tests.tiny import tiny_model, tiny_tokenizer
 
@@ -240,6 +240,12 @@ def test_processes_that_cannot_share_a_step_evenly_are_refused(tmp_path, monkeyp
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(RecipeError, match="the 8 trajectories of a step must divide evenly among 3 processes"):
         make_config(load_recipe(str(world(tmp_path))), tmp_path)
+
+
+def test_seeds_train_on_questions_of_their_own_and_are_evaluated_on_the_same():
+    (tasks, dev), (others, same) = (questions_of(load_recipe("pocket-grpo", [f"seed={seed}"])) for seed in (0, 3))
+    assert dev == same and len(dev) == 100
+    assert {each.id for each in tasks} != {each.id for each in others} and len(tasks) == len(others)
 
 
 def test_products_are_taken_in_bfloat16_where_the_recipe_says_so(tmp_path):

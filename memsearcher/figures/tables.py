@@ -59,7 +59,7 @@ def accuracy(records: Sequence[Records]) -> Rows:
     for run in records:
         for each in run.trajectories:
             if each.task.golds and not has_objectives(each.task):
-                groups.setdefault((each.agent, _kind(each, run.name)), []).append(each)
+                groups.setdefault((each.agent, kind_of(each, run.name)), []).append(each)
     rows: Rows = []
     for (agent, questions), trajectories in sorted(groups.items()):
         scores = [scored.em for each in trajectories if (scored := score_trajectory(each))]
@@ -189,7 +189,7 @@ def _per_turn(lengths: Sequence[Sequence[int | None]], **about: Any) -> Rows:
     return rows
 
 
-def _kind(trajectory: Trajectory, run: str) -> str:
+def kind_of(trajectory: Trajectory, run: str) -> str:
     """The kind of a built-in question, as `3-hop`; of another, the set its run is named after."""
     about = trajectory.task.metadata
     if "hops" not in about:

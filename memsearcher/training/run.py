@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,9 @@ def make_config(recipe: Recipe, out: Path) -> MultiContextGRPOConfig:
 def questions_of(recipe: Recipe) -> tuple[list[Task], list[Task]]:
     """The questions to train on, and those to evaluate on (none where nothing is evaluated).
 
+    The first are drawn by the recipe's seed. The others are the same for every seed, so that runs
+    can be compared question by question.
+
     Raises:
         ValueError: see `draw_questions`; evaluation without questions.
     """
@@ -157,7 +160,7 @@ def questions_of(recipe: Recipe) -> tuple[list[Task], list[Task]]:
     tasks = draw_questions(settings.questions, "train", recipe, "training.questions")
     if not settings.evaluate_every:
         return tasks, []
-    dev = draw_questions(settings.dev, "dev", recipe, "training.dev")
+    dev = draw_questions(settings.dev, "dev", replace(recipe, seed=0), "training.dev")
     if not dev:
         raise RecipeError("training.dev names no questions; name some, or set training.evaluate_every to 0")
     return tasks, dev

@@ -1,0 +1,169 @@
+"""What reinforcement adds: tables of the training runs of `scripts.pocket`, on the fixed questions of validation.
+
+    python -m scripts.gains --runs runs/pocket --out figures/pocket
+
+It reads runs as they stand, finished or not, and writes
+
+- `log.csv`: every row of every run's log;
+- `validation.csv`: EM of every evaluation, of all questions and of each kind;
+- `gains.csv`: the last evaluation against the one before training, question by question, for each run and,
+  where an agent has several seeds that came to the same step, for their mean.
+
+Intervals are 95% bootstrap intervals over questions; of the mean over seeds a question's value is its mean
+over them, so the interval speaks of the questions and not of further seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from memsearcher import jsonl
+from memsearcher.evaluation.report import markdown_table, number
+from memsearcher.figures.runs import LOG, read_csv
+from memsearcher.figures.tables import kind_of
+from memsearcher.scoring import score_trajectory
+from memsearcher.statistics import Interval, bootstrap_mean, mcnemar, paired_difference
+from memsearcher.training.resume import read_steps
+
+Row = dict[str, Any]
+ALL, ABLATION = "all", "ablation-"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A run of the chain, as far as it came.
+
+    Attributes:
+        change: the ablation's name; empty where the run departs in nothing.
+        ems: of each evaluation, by the step it follows: EM by question, without those that failed.
+        kinds: of each question.
+        log: the rows of its log.
+    """
+
+    name: str
+    agent: str
+    seed: int
+    change: str
+    ems: dict[int, dict[str, float]]
+    kinds: dict[str, str]
+    log: list[dict[str, str]]
+
+    @classmethod
+    def read(cls, folder: Path) -> TrainingRun:
+        """Read a run folder.
+
+        Raises:
+            OSError: a file is not there.
+            RecordError: a record that cannot be read.
+        """
+        card = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        ems: dict[int, dict[str, float]] = defaultdict(dict)
+        kinds: dict[str, str] = {}
+        for step, trajectory in read_steps(folder, "eval"):
+            kinds[trajectory.task.id] = kind_of(trajectory, folder.name)
+            if scores := score_trajectory(trajectory):
+                ems[step][trajectory.task.id] = scores.em
+        log = read_csv(folder / LOG) if (folder / LOG).is_file() else []
+        change = folder.name.removeprefix(ABLATION) if folder.name.startswith(ABLATION) else ""
+        recipe = card["recipe"]
+        return cls(folder.name, recipe["agent"], recipe["seed"], change, dict(ems), kinds, log)
+
+    @property
+    def about(self) -> Row:
+        return {"run": self.name, "agent": self.agent, "seed": self.seed, "change": self.change}
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """The steps of the first and the last evaluation; None before there are two."""
+        return (min(self.ems), max(self.ems)) if len(self.ems) > 1 else None
+
+
+def validation_rows(run: TrainingRun) -> list[Row]:
+    """EM of each evaluation, of all questions and of each kind: `step, questions, n, failed, em, low, high`."""
+    rows = []
+    for step, ems in sorted(run.ems.items()):
+        for kind in (ALL, *sorted(set(run.kinds.values()))):
+            asked = [question for question, its in run.kinds.items() if kind in (ALL, its)]
+            values = [ems[question] for question in asked if question in ems]
+            if values:
+                em = bootstrap_mean(values, seed=0)
+                row: Row = {"step": step, "questions": kind, "n": len(values), "failed": len(asked) - len(values)}
+                rows.append({**run.about, **row, "em": em.mean, "low": em.low, "high": em.high})
+    return rows
+
+
+def gain(runs: Sequence[TrainingRun], first: int, last: int) -> Row:
+    """The rise of EM between two evaluations that all runs have, over the questions that never failed.
+
+    Of a single run, `won` and `lost` count the questions that turned right and wrong, and p is McNemar's.
+    """
+    asked = [each for each in runs[0].kinds if all(each in run.ems[step] for run in runs for step in (first, last))]
+    before, after = ([mean(run.ems[step][each] for run in runs) for each in asked] for step in (first, last))
+    rise = paired_difference(after, before, seed=0)
+    row: Row = {"first_step": first, "last_step": last, "n": len(asked), "before": mean(before), "after": mean(after)}
+    row |= {"rise": rise.mean, "low": rise.low, "high": rise.high, "won": None, "lost": None, "p": None}
+    if len(runs) == 1:
+        pairs = list(zip(before, after, strict=True))
+        won, lost = pairs.count((0.0, 1.0)), pairs.count((1.0, 0.0))
+        row |= {"won": won, "lost": lost, "p": mcnemar(won, lost)}
+    return row
+
+
+def gain_rows(runs: Sequence[TrainingRun]) -> list[Row]:
+    """A row a run that was evaluated twice, and one for the seeds of an agent that came equally far."""
+    rows = [{**run.about, **gain([run], *run.ends)} for run in runs if run.ends]
+    seeds: dict[tuple[str, tuple[int, int]], list[TrainingRun]] = defaultdict(list)
+    for run in runs:
+        if run.ends and not run.change:
+            seeds[run.agent, run.ends].append(run)
+    for (agent, ends), each in seeds.items():
+        if len(each) > 1:
+            about = {"run": "", "agent": agent, "seed": " ".join(str(run.seed) for run in each), "change": ""}
+            rows.append({**about, **gain(each, *ends)})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/pocket"), help="where `scripts.pocket` put its runs")
+    parser.add_argument("--out", type=Path, default=Path("figures/pocket"))
+    arguments = parser.parse_args()
+    runs = [TrainingRun.read(path.parent) for path in sorted(arguments.runs.glob("*/run.json")) if is_training(path)]
+    if not any(run.ems for run in runs):
+        parser.error(f"{arguments.runs} has no training run that was evaluated")
+    gains = gain_rows(runs)
+    write(arguments.out / "log.csv", [{**run.about, **row} for run in runs for row in run.log])
+    write(arguments.out / "validation.csv", [row for run in runs for row in validation_rows(run)])
+    write(arguments.out / "gains.csv", gains)
+    print(markdown_table([shown(row) for row in gains]) if gains else "no run was evaluated twice yet")
+
+
+def is_training(card: Path) -> bool:
+    """Whether a run folder, by its name, is one that `scripts.pocket` trains in."""
+    return card.parent.name.startswith(("train-", ABLATION))
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    """Write a table whose rows need not have the same columns; none where there are no rows."""
+    if rows:
+        jsonl.write_csv(path, rows, list(dict.fromkeys(column for row in rows for column in row)))
+
+
+def shown(row: Row) -> dict[str, str]:
+    """A row of `gains.csv` as the page shows it."""
+    rise = number("em", Interval(row["rise"], row["low"], row["high"]), signed=True)
+    return {
+        "agent": row["agent"], "change": row["change"], "seed": str(row["seed"]), "steps": str(row["last_step"]),
+        "n": str(row["n"]), "EM before": f"{row['before']:.3f}", "EM after": f"{row['after']:.3f}", "rise": rise,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What reinforcement adds, from runs on disk: exact numbers, question by question and seed by seed."""
+
+import csv
+import json
+
+import pytest
+
+from memsearcher import jsonl
+from memsearcher.training.resume import write_step
+from memsearcher.trajectory import Limits, Task, Trajectory
+from scripts import gains
+
+HOPS = {"a": 2, "b": 2, "c": 3, "d": 3}
+
+
+def evaluation(right, failed=()):
+    """The four questions, those in `right` answered right."""
+    return [
+        Trajectory(
+            Task(name, "Which?", ("Kip",), {"hops": hops, "shape": "chain"}), "memsearcher", Limits(),
+            answer="Kip" if name in right else "Baht", error="TimeoutError: slow" if name in failed else None,
+        )
+        for name, hops in HOPS.items()
+    ]  # fmt: skip
+
+
+def trained(folder, seed, evaluations, agent="memsearcher", failed=()):
+    """A run folder with evaluations by step."""
+    jsonl.replace(folder / "run.json", json.dumps({"recipe": {"agent": agent, "seed": seed}}).encode())
+    for step, right in evaluations.items():
+        write_step(folder, "eval", step, 0, evaluation(right, failed))
+    jsonl.write_csv(folder / "log.csv", [{"reward": 0.5, "step": 1}, {"reward": 0.7, "step": 2}])
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch, capsys):
+    """Makes the tables of the runs in a folder, and what was printed."""
+
+    def make():
+        monkeypatch.setattr("sys.argv", ["gains", "--runs", str(tmp_path), "--out", str(tmp_path / "out")])
+        gains.main()
+        found = {}
+        for path in (tmp_path / "out").glob("*.csv"):
+            with path.open(newline="") as file:
+                found[path.stem] = list(csv.DictReader(file))
+        return found, capsys.readouterr().out
+
+    return make
+
+
+def test_rises_of_runs_and_of_the_mean_over_seeds(tmp_path, tables):
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab", 40: "abc"})
+    trained(tmp_path / "train-memsearcher-1", 1, {0: "b", 20: "abd", 40: "a"})
+    trained(tmp_path / "ablation-reward-em", 0, {0: "a", 40: ""})
+    trained(tmp_path / "train-react-0", 0, {0: "abcd"}, agent="react")
+    trained(tmp_path / "warm-memsearcher", 0, {0: "a", 20: "b"})
+    found, printed = tables()
+
+    rows = {(row["run"], row["seed"]): row for row in found["gains"]}
+    assert set(rows) == {
+        ("train-memsearcher-0", "0"), ("train-memsearcher-1", "1"), ("ablation-reward-em", "0"), ("", "0 1"),
+    }  # fmt: skip
+    first = rows["train-memsearcher-0", "0"]
+    assert [first[each] for each in ("first_step", "last_step", "n", "won", "lost", "p")] == [
+        "0",
+        "40",
+        "4",
+        "2",
+        "0",
+        "0.5",
+    ]
+    assert [float(first[each]) for each in ("before", "after", "rise")] == [0.25, 0.75, 0.5]
+    second = rows["train-memsearcher-1", "1"]
+    assert [float(second[each]) for each in ("before", "after", "rise", "won", "lost")] == [0.25, 0.25, 0, 1, 1]
+    ablation = rows["ablation-reward-em", "0"]
+    assert (ablation["change"], float(ablation["rise"])) == ("reward-em", -0.25)
+    # By question over both seeds: a 1/2 to 1, b 1/2 to 1/2, c 0 to 1/2, d 0 to 0.
+    both = rows["", "0 1"]
+    assert [float(both[each]) for each in ("before", "after", "rise", "low", "high")] == [0.25, 0.5, 0.25, 0, 0.5]
+    assert both["p"] == both["won"] == ""
+    assert "| memsearcher |  | 0 1 | 40 | 4 | 0.250 | 0.500 | +0.250 (+0.000 to +0.500) |" in printed
+
+    kinds = {
+        row["questions"]: row
+        for row in found["validation"]
+        if (row["run"], row["step"]) == ("train-memsearcher-0", "40")
+    }
+    assert {name: (row["n"], float(row["em"])) for name, row in kinds.items()} == {
+        "all": ("4", 0.75), "2-hop": ("2", 1.0), "3-hop": ("2", 0.5),
+    }  # fmt: skip
+    assert [row["reward"] for row in found["log"] if row["run"] == "ablation-reward-em"] == ["0.5", "0.7"]
+    assert {row["run"] for row in found["validation"]} == {
+        "train-memsearcher-0", "train-memsearcher-1", "train-react-0", "ablation-reward-em"
+    }  # fmt: skip
+
+
+def test_seeds_that_did_not_come_equally_far_have_no_mean(tmp_path, tables):
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab"})
+    trained(tmp_path / "train-memsearcher-1", 1, {0: "a", 40: "ab"})
+    found, _ = tables()
+    assert [row["seed"] for row in found["gains"]] == ["0", "1"]
+
+
+def test_a_question_that_failed_is_left_out_and_counted(tmp_path, tables):
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab"}, failed="d")
+    found, _ = tables()
+    (row,) = found["gains"]
+    assert (row["n"], float(row["rise"])) == ("3", pytest.approx(1 / 3))
+    assert {(each["n"], each["failed"]) for each in found["validation"] if each["questions"] == "all"} == {("3", "1")}
+
+
+def test_one_evaluation_is_no_rise_and_none_is_refused(tmp_path, tables, capsys):
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a"})
+    found, printed = tables()
+    assert "gains" not in found and "no run was evaluated twice yet" in printed
+    (tmp_path / "train-memsearcher-0" / "run.json").unlink()
+    with pytest.raises(SystemExit):
+        tables()
+    assert "has no training run that was evaluated" in capsys.readouterr().err
