@@ -64,7 +64,8 @@ def trained(tmp_path):
     folder = tmp_path / "runs" / "seed-0"
     folder.mkdir(parents=True)
     jsonl.write_csv(folder / "log.csv", [{"step": n, "loss": 0.1, "reward": n / 10} for n in (1, 2, 3)])
-    jsonl.write_csv(folder / "validation.csv", [{"step": 0, "eval_em": 0.25}, {"step": 3, "eval_em": 0.5}])
+    evaluations = [{"step": 0, "eval_em": 0.25, "eval_n": 4.0}, {"step": 3, "eval_em": 0.5, "eval_n": 3.0}]
+    jsonl.write_csv(folder / "validation.csv", evaluations)
     return folder
 
 
@@ -164,13 +165,49 @@ def test_runs_of_one_name_are_told_apart():
 
 def test_training_has_a_row_a_step_and_a_row_an_evaluation(trained):
     logs = read_runs([trained]).logs
-    assert rows(tables.training(logs), "run", "series", "step", "value") == [
-        ("seed-0", "reward", 1, 0.1),
-        ("seed-0", "reward", 2, 0.2),
-        ("seed-0", "reward", 3, 0.3),
-        ("seed-0", "validation EM", 0, 0.25),
-        ("seed-0", "validation EM", 3, 0.5),
+    assert rows(tables.training(logs), "run", "seed", "series", "step", "value", "n") == [
+        ("seed-0", None, "reward", 1, 0.1, None),
+        ("seed-0", None, "reward", 2, 0.2, None),
+        ("seed-0", None, "reward", 3, 0.3, None),
+        ("seed-0", None, "validation EM", 0, 0.25, 4),
+        ("seed-0", None, "validation EM", 3, 0.5, 3),
     ]
+    (trained / "run.json").write_text('{"recipe": {"seed": 7}}')
+    assert {row["seed"] for row in tables.training(read_runs([trained]).logs)} == {7}
+    (trained / "run.json").write_text('{"recipe": {}}')
+    with pytest.raises(FigureError, match=r"run\.json: it does not say the recipe's seed"):
+        read_runs([trained])
+
+
+def test_seeds_of_a_run_are_drawn_as_their_mean_as_far_as_all_came():
+    def run(name, seed, rewards, ems):
+        points = [("reward", step, value, None) for step, value in enumerate(rewards, 1)]
+        points += [("validation EM", step, value, 100) for step, value in ems.items()]
+        return [dict(zip(("series", "step", "value", "n"), each, strict=True), run=name, seed=seed) for each in points]
+
+    both = run("train-0", 0, [0.2, 0.2, 0.2], {0: 0.4, 2: 0.6}) + run("train-1", 1, [0.4, 0.4], {0: 0.2, 2: 0.8})
+    drawn = plots.training(pd.DataFrame([*both, *run("reward-em", 0, [0.1, 0.1], {})]), "demo")
+    lines = [(each.name, list(each.x), pytest.approx(list(each.y))) for each in drawn.data]
+    assert lines == [
+        (None, [1, 2, 3], [0.2, 0.2, 0.2]),
+        (None, [1, 2], [0.4, 0.4]),
+        ("train", [1, 2], [0.3, 0.3]),
+        (None, [0, 2], [0.4, 0.6]),
+        (None, [0, 2], [0.2, 0.8]),
+        (None, [0, 2], [0.3, 0.7]),
+        (None, [1, 2], [0.1, 0.1]),
+        ("reward-em", [1, 2], [0.1, 0.1]),
+    ]
+    assert "train: seeds 0, 1" in drawn.layout.annotations[1].text
+
+
+def test_seeds_that_share_no_step_show_the_longest():
+    table = [
+        {"run": f"r-{seed}", "seed": seed, "series": "reward", "step": step, "value": 0.5}
+        for seed, steps in ((0, (1,)), (1, (2, 3)))
+        for step in steps
+    ]
+    assert list(plots.training(pd.DataFrame(table), "demo").data[2].x) == [2, 3]
 
 
 def test_training_without_evaluation(trained):

@@ -101,7 +101,7 @@ FIGURES = (
     Figure(
         "training",
         "reward and validation (figure 5)",
-        ("run", "series", "step", "value"),
+        ("run", "seed", "series", "step", "value"),
         "a training run",
         lambda runs: tables.training(runs.logs),
         plots.training,

@@ -118,33 +118,67 @@ def objectives(table: pd.DataFrame, kind: Kind) -> go.Figure:
 
 
 def training(table: pd.DataFrame, kind: Kind) -> go.Figure:
-    """Training reward and validation EM against the step (figure 5 of the paper)."""
+    """Training reward and validation EM against the step (figure 5 of the paper).
+
+    Runs whose names differ in nothing but the seed at their end are one line, their mean as far as all came.
+    """
     caption = (
-        f"Line: reward, debiased exponential moving average over {SPAN} steps; faint: each step.<br>"
-        "Points: EM on the fixed validation questions. One line a run."
+        f"Line: reward, debiased exponential moving average over {SPAN} steps; dotted, with points: EM on the<br>"
+        "fixed validation questions. Faint: each step, or each seed where a line is the mean over several.<br>"
     )
-    drawn = figure(kind, caption, x="optimizer step", y="reward, exact match", margin={"r": 100}, width=WIDTH + 70)
+    stems = [_stem(run, seed) for run, seed in zip(table["run"], table["seed"], strict=True)]
+    groups = {str(name): _runs(rows) for name, rows in table.groupby(stems, sort=False)}
+    seeds = {name: ", ".join(str(int(seed)) for seed, _ in runs) for name, runs in groups.items() if len(runs) > 1}
+    caption += "; ".join(f"{name}: seeds {each}" for name, each in seeds.items()) or "One line a run."
+    drawn = figure(kind, caption, x="optimizer step", y="reward, exact match", margin={"r": 130}, width=WIDTH + 100)
     ends = []
-    for place, run in enumerate(table["run"].unique()):
+    for place, (name, runs) in enumerate(groups.items()):
         look = LOOKS[place % len(LOOKS)]
-        rows = table[table["run"] == run]
-        reward, dev = (rows[rows["series"] == name] for name in ("reward", "validation EM"))
-        if not reward.empty:
-            steps, smooth = reward["step"].tolist(), _smooth(reward["value"].tolist())
-            drawn.add_scatter(x=steps, y=reward["value"].tolist(), mode="lines", line={"color": look.faint(0.3)})
-            mode = "lines" if len(steps) > 1 else "markers"
-            drawn.add_scatter(x=steps, y=smooth, mode=mode, name=run, line={"color": look.colour})
-            ends.append(End(str(run), steps[-1], smooth[-1], look))
-        if not dev.empty:
-            x, y = dev["step"].tolist(), dev["value"].tolist()
-            marker = {"color": look.colour, "symbol": look.symbol, "size": 7}
-            drawn.add_scatter(x=x, y=y, mode="markers+lines", marker=marker, line={"color": look.colour, "dash": "dot"})
-            ends.append(End("validation EM", x[-1], y[-1], look))
+        rewards = [reward for _, rows in runs if not (reward := _curve(rows, "reward")).empty]
+        if rewards:
+            smooth = [pd.Series(_smooth(each.tolist()), each.index) for each in rewards]
+            for each in smooth if len(smooth) > 1 else rewards:
+                _trace(drawn, each, {"color": look.faint(0.3)}, "lines")
+            line = _mean(smooth)
+            _trace(drawn, line, {"color": look.colour}, "lines" if len(line) > 1 else "markers", name=name)
+            ends.append(End(name, line.index[-1], line.iloc[-1], look))
+        evaluated = [ems for _, rows in runs if not (ems := _curve(rows, "validation EM")).empty]
+        if evaluated:
+            for each in evaluated if len(evaluated) > 1 else ():
+                _trace(drawn, each, {"color": look.faint(0.3), "dash": "dot"}, "lines")
+            line, marker = _mean(evaluated), {"color": look.colour, "symbol": look.symbol, "size": 7}
+            _trace(drawn, line, {"color": look.colour, "dash": "dot"}, "markers+lines", marker=marker)
+            ends.append(End("validation EM", line.index[-1], line.iloc[-1], look))
     last = max(1, int(table["step"].max()))
     drawn.update_xaxes(range=[0, last * 1.02], dtick=1 if last < 10 else None)
     drawn.update_yaxes(range=[0, 1.02])
     name_ends(drawn, ends)
     return drawn
+
+
+def _stem(run: str, seed: float) -> str:
+    """The name of a run without the seed at its end."""
+    return run if pd.isna(seed) else run.removesuffix(f"-{int(seed)}")
+
+
+def _runs(rows: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
+    """Each run of some rows, with its seed, if that is known."""
+    return [(each["seed"].iloc[0], each) for _, each in rows.groupby("run", sort=False)]
+
+
+def _curve(rows: pd.DataFrame, series: str) -> pd.Series[float]:
+    """The values of one series of a run, by step."""
+    return rows[rows["series"] == series].set_index("step")["value"]
+
+
+def _mean(curves: list[pd.Series[float]]) -> pd.Series[float]:
+    """The mean of some curves over the steps that all of them have; the longest where they share none."""
+    together = pd.concat(curves, axis=1).dropna().mean(axis=1)
+    return together if len(together) else max(curves, key=len)
+
+
+def _trace(drawn: go.Figure, curve: pd.Series[float], line: dict[str, Any], mode: str, **more: Any) -> None:
+    drawn.add_scatter(x=curve.index.tolist(), y=curve.tolist(), mode=mode, line=line, **more)
 
 
 def cache(table: pd.DataFrame, kind: Kind) -> go.Figure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,7 +14,7 @@ from memsearcher.figures.files import FigureError
 from memsearcher.trajectory import Trajectory, read_trajectories
 
 RECORDS = "trajectories.jsonl"
-LOG, VALIDATION = "log.csv", "validation.csv"
+LOG, VALIDATION, CARD = "log.csv", "validation.csv", "run.json"
 # A file a step and process, `train-STEP-PROCESS.jsonl`, as `training/resume.py` writes them.
 STEPS = "trajectories/train-*.jsonl"
 
@@ -41,9 +42,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The tables of one training run: a row a step, and a row an evaluation."""
+    """The tables of one training run: a row a step, and a row an evaluation.
+
+    Attributes:
+        seed: of its recipe; None where the folder does not say.
+    """
 
     name: str
+    seed: int | None
     sha256: str
     steps: list[dict[str, str]]
     validation: list[dict[str, str]]
@@ -98,7 +104,7 @@ def read_runs(folders: Iterable[Path], question: str | None = None) -> Runs:
         if (log := folder / LOG).is_file():
             validation = folder / VALIDATION
             rows = read_csv(validation) if validation.is_file() else []
-            logs.append(Log(folder.name, _sha256([log]), read_csv(log), rows))
+            logs.append(Log(folder.name, _seed(folder), _sha256([log]), read_csv(log), rows))
             if group := _read_group(folder, question):
                 groups.append(group)
         elif not files:
@@ -110,6 +116,19 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file, all as text."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def _seed(folder: Path) -> int | None:
+    """The seed of a training run.
+
+    Raises:
+        FigureError: its card cannot be read.
+    """
+    card = folder / CARD
+    try:
+        return int(json.loads(card.read_text(encoding="utf-8"))["recipe"]["seed"]) if card.is_file() else None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FigureError(f"{card}: it does not say the recipe's seed: {error!r}") from None
 
 
 def _read_group(folder: Path, question: str | None) -> Records | None:

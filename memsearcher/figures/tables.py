@@ -99,17 +99,18 @@ def objectives(records: Sequence[Records]) -> Rows:
 
 
 def training(logs: Sequence[Log]) -> Rows:
-    """Reward of every step and EM of every evaluation: `run, series, step, value, n`."""
+    """Reward of every step and EM of every evaluation: `run, seed, series, step, value, n`.
+
+    `n` is the number of questions that did not fail, of an evaluation.
+    """
     rows: Rows = []
     for log in logs:
         for series, table, column in (("reward", log.steps, "reward"), ("validation EM", log.validation, "eval_em")):
             for row in table:
                 if row.get(column):
-                    n = row.get("eval_n") or None
-                    rows.append(
-                        {"run": log.name, "series": series, "step": int(float(row["step"])),
-                         "value": float(row[column]), "n": n}
-                    )  # fmt: skip
+                    about = {"run": log.name, "seed": log.seed, "series": series, "step": int(float(row["step"]))}
+                    n = int(float(row["eval_n"])) if row.get("eval_n") else None
+                    rows.append({**about, "value": float(row[column]), "n": n})
     return rows
 
 

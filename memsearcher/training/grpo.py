@@ -333,7 +333,7 @@ class MultiContextGRPOTrainer(GRPOTrainer):
     def evaluate(
         self, eval_dataset: Sequence[Task] | None = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Play every evaluation question once, greedily; means over the questions that did not fail."""
+        """Play every evaluation question once, greedily; means over the `eval_n` questions that did not fail."""
         tasks = self.eval_tasks if eval_dataset is None else list(eval_dataset)
         if not tasks:
             raise ValueError("evaluation needs an eval_dataset with at least one question")
@@ -349,7 +349,8 @@ class MultiContextGRPOTrainer(GRPOTrainer):
             folder, process = Path(self.args.output_dir), self.accelerator.process_index
             resume.write_step(folder, metric_key_prefix, self.state.global_step, process, trajectories)
         facts = [{**measure(each), "reward": each.reward} for each in trajectories]
-        numbers = summarize(gather_object(facts), self._events)
+        facts = gather_object(facts)
+        numbers = {"n": float(sum(not each["failed"] for each in facts)), **summarize(facts, self._events)}
         metrics = {
             f"{metric_key_prefix}_{name.removeprefix('trajectories/')}": value for name, value in numbers.items()
         }
