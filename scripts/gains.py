@@ -5,6 +5,7 @@
 It reads runs as they stand, finished or not, and writes
 
 - `log.csv`: every row of every run's log;
+- `groups.csv`: every trajectory of training: its group (step and question), turns, EM, reward and advantage;
 - `validation.csv`: EM of every evaluation, of all questions and of each kind;
 - `gains.csv`: the last evaluation against the one before training, question by question, for each run and,
   where an agent has several seeds that came to the same step, for their mean.
@@ -31,9 +32,10 @@ from memsearcher.figures.tables import kind_of
 from memsearcher.scoring import score_trajectory
 from memsearcher.statistics import Interval, bootstrap_mean, mcnemar, paired_difference
 from memsearcher.training.resume import read_steps
+from memsearcher.trajectory import Trajectory
 
 Row = dict[str, Any]
-ALL, ABLATION = "all", "ablation-"
+ALL, CHANGED = "all", ("ablation-", "trial-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,10 @@ class TrainingRun:
     """A run of the chain, as far as it came.
 
     Attributes:
-        change: the ablation's name; empty where the run departs in nothing.
+        change: what follows `ablation-` or `trial-` in the name of its folder; empty where it departs in nothing.
         ems: of each evaluation, by the step it follows: EM by question, without those that failed.
         kinds: of each question.
+        played: a row a trajectory of training.
         log: the rows of its log.
     """
 
@@ -53,6 +56,7 @@ class TrainingRun:
     change: str
     ems: dict[int, dict[str, float]]
     kinds: dict[str, str]
+    played: list[Row]
     log: list[dict[str, str]]
 
     @classmethod
@@ -71,9 +75,10 @@ class TrainingRun:
             if scores := score_trajectory(trajectory):
                 ems[step][trajectory.task.id] = scores.em
         log = read_csv(folder / LOG) if (folder / LOG).is_file() else []
-        change = folder.name.removeprefix(ABLATION) if folder.name.startswith(ABLATION) else ""
+        change = folder.name.partition("-")[2] if folder.name.startswith(CHANGED) else ""
         recipe = card["recipe"]
-        return cls(folder.name, recipe["agent"], recipe["seed"], change, dict(ems), kinds, log)
+        played = [played_row(step, each) for step, each in read_steps(folder)]
+        return cls(folder.name, recipe["agent"], recipe["seed"], change, dict(ems), kinds, played, log)
 
     @property
     def about(self) -> Row:
@@ -83,6 +88,16 @@ class TrainingRun:
     def ends(self) -> tuple[int, int] | None:
         """The steps of the first and the last evaluation; None before there are two."""
         return (min(self.ems), max(self.ems)) if len(self.ems) > 1 else None
+
+
+def played_row(step: int, trajectory: Trajectory) -> Row:
+    """A trajectory of training: `step, question, kind, sample, turns, answered, em, reward, advantage`."""
+    scores = score_trajectory(trajectory)
+    return {
+        "step": step, "question": trajectory.task.id, "kind": kind_of(trajectory, ""), "sample": trajectory.sample,
+        "turns": len(trajectory.turns), "answered": trajectory.answer is not None, "em": scores and scores.em,
+        "reward": trajectory.reward, "advantage": trajectory.advantage,
+    }  # fmt: skip
 
 
 def validation_rows(run: TrainingRun) -> list[Row]:
@@ -140,14 +155,15 @@ def main() -> None:
         parser.error(f"{arguments.runs} has no training run that was evaluated")
     gains = gain_rows(runs)
     write(arguments.out / "log.csv", [{**run.about, **row} for run in runs for row in run.log])
+    write(arguments.out / "groups.csv", [{**run.about, **row} for run in runs for row in run.played])
     write(arguments.out / "validation.csv", [row for run in runs for row in validation_rows(run)])
     write(arguments.out / "gains.csv", gains)
     print(markdown_table([shown(row) for row in gains]) if gains else "no run was evaluated twice yet")
 
 
 def is_training(card: Path) -> bool:
-    """Whether a run folder, by its name, is one that `scripts.pocket` trains in."""
-    return card.parent.name.startswith(("train-", ABLATION))
+    """Whether a run folder, by its name, is one that `scripts.pocket` trains in, or a trial beside them."""
+    return card.parent.name.startswith(("train-", *CHANGED))
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:

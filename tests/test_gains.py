@@ -52,7 +52,7 @@ def test_rises_of_runs_and_of_the_mean_over_seeds(tmp_path, tables):
     trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab", 40: "abc"})
     trained(tmp_path / "train-memsearcher-1", 1, {0: "b", 20: "abd", 40: "a"})
     trained(tmp_path / "ablation-reward-em", 0, {0: "a", 40: ""})
-    trained(tmp_path / "train-react-0", 0, {0: "abcd"}, agent="react")
+    trained(tmp_path / "trial-slow", 0, {0: "abcd"}, agent="react")
     trained(tmp_path / "warm-memsearcher", 0, {0: "a", 20: "b"})
     found, printed = tables()
 
@@ -89,9 +89,25 @@ def test_rises_of_runs_and_of_the_mean_over_seeds(tmp_path, tables):
         "all": ("4", 0.75), "2-hop": ("2", 1.0), "3-hop": ("2", 0.5),
     }  # fmt: skip
     assert [row["reward"] for row in found["log"] if row["run"] == "ablation-reward-em"] == ["0.5", "0.7"]
+    assert {row["change"] for row in found["validation"]} == {"", "reward-em", "slow"}
     assert {row["run"] for row in found["validation"]} == {
-        "train-memsearcher-0", "train-memsearcher-1", "train-react-0", "ablation-reward-em"
+        "train-memsearcher-0", "train-memsearcher-1", "trial-slow", "ablation-reward-em"
     }  # fmt: skip
+
+
+def test_every_trajectory_of_training_has_a_row(tmp_path, tables):
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a"})
+    played = evaluation("a", failed="b")
+    played[0].reward, played[0].advantage = 1.0, 0.7
+    played[0].begin_turn("")
+    write_step(tmp_path / "train-memsearcher-0", "train", 1, 0, played)
+    found, _ = tables()
+    about = ("run", "step", "question", "kind", "sample", "turns", "answered", "em", "reward", "advantage")
+    assert [[row[each] for each in about] for row in found["groups"][:2]] == [
+        ["train-memsearcher-0", "1", "a", "2-hop", "0", "1", "True", "1.0", "1.0", "0.7"],
+        ["train-memsearcher-0", "1", "b", "2-hop", "0", "0", "True", "", "", ""],
+    ]
+    assert len(found["groups"]) == 4
 
 
 def test_seeds_that_did_not_come_equally_far_have_no_mean(tmp_path, tables):
