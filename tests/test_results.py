@@ -1,7 +1,9 @@
 """What the README and the cards of the adapters print is what the committed tables say."""
 
 import csv
+from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -100,3 +102,59 @@ def test_the_page_of_the_pocket_runs_prints_their_differences():
 
 def interval(measure, row, columns, signed=False):
     return number(measure, Interval(*(float(row[each]) for each in columns)), signed)
+
+
+def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left():
+    page = (ROOT / "docs/pocket.md").read_text(encoding="utf-8")
+    tables = {name: table_of(f"figures/pocket/{name}.csv") for name in ("gains", "groups", "log", "validation")}
+    ems = {(row["change"], row["step"], row["questions"]): row for row in tables["validation"]}
+    last = {row["change"]: row["last_step"] for row in tables["gains"]}
+    columns = ("trial", "from", "reward", "rate", "trajectories_a_step", "steps", "dev_EM_before", "dev_EM_after")
+    shown = printed("docs/pocket.md", columns)
+    for trial, _, reward, rate, count, steps, before, after in shown:
+        logged = [row for row in tables["log"] if row["change"] == trial]
+        played = [row for row in tables["groups"] if row["change"] == trial and row["step"] == "1"]
+        assert (len(logged), len(played)) == (int(steps), int(count)), trial
+        assert {float(row["learning_rate"]) for row in logged} == {float(rate)}
+        assert all((float(row["reward"]) == 0.1) <= (reward == "format_f1") for row in played)
+        assert before == interval("em", ems[trial, "0", "all"], ("em", "low", "high"))
+        wanted = (
+            interval("em", ems[trial, last[trial], "all"], ("em", "low", "high")) if trial in last else "not evaluated"
+        )
+        assert after == wanted
+    assert [row[0] for row in shown] == sorted({row["change"] for row in tables["groups"]}, key=page.index)
+
+    (first,) = (row for row in tables["gains"] if row["change"] == "format_f1-seed-0")
+    rise = interval("em", first, ("rise", "low", "high"), signed=True).replace("-", "−", 1).replace("(-", "(−")
+    assert f"{rise}, {first['won']} questions turned right and {first['lost']} wrong" in page
+    assert f"McNemar's p {float(first['p']):.2f}" in page
+
+    groups = defaultdict(list)
+    for row in tables["groups"]:
+        if row["change"].startswith("format_f1") and row["kind"] != "2-hop":
+            groups[row["run"], row["step"], row["question"]].append(row)
+    nobody = [
+        each
+        for each in groups.values()
+        if all(row["em"] != "1.0" for row in each) and len({row["reward"] for row in each}) > 1
+    ]
+    right = sum(any(row["em"] == "1.0" for row in each) for each in groups.values())
+    assert f"Of the {len(groups)} groups of eight attempts" in page and f"{right} had a right one" in page
+    assert f"In {len(nobody)} of the {len(groups)} groups nobody was right" in page
+    gave = {
+        turns: [float(row["advantage"]) for each in nobody for row in each if row["turns"] == turns] for turns in "36"
+    }
+    assert f"an advantage of −{-mean(gave['6']):.2f} on average (n = {len(gave['6'])})" in page
+    assert f"those that answered in the third +{mean(gave['3']):.2f} (n = {len(gave['3'])})" in page
+
+    hot = [f"{float(row['trajectories/turns']):.1f}" for row in tables["log"] if row["change"] == "f1-rate-4e-4"]
+    assert f"turns went from {hot[0]} to {hot[1]}" in page
+    steps = [row for row in tables["log"] if row["change"] == "format_f1-seed-0"]
+    sample, update = (mean(float(row[f"time/{part}"]) for row in steps) for part in ("generate", "update"))
+    assert f"({sample:.0f} s to sample, {update:.0f} s to update, mean of {len(steps)} steps)" in page
+    assert f"gets {float(ems['from-shipped', '0', '3-hop']['em']):.3f} of those of three hops right" in page
+
+
+def table_of(path):
+    with (ROOT / path).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
