@@ -76,6 +76,11 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]
     replace(path, table.getvalue().encode("utf-8", "backslashreplace"))
 
 
+def columns_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The columns of rows that need not have the same ones, in the order in which they first come."""
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
 def replace(path: Path, content: bytes) -> None:
     """Put `content` in place of a file in one step: readers see the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -169,7 +169,7 @@ def is_training(card: Path) -> bool:
 def write(path: Path, rows: Sequence[Row]) -> None:
     """Write a table whose rows need not have the same columns; none where there are no rows."""
     if rows:
-        jsonl.write_csv(path, rows, list(dict.fromkeys(column for row in rows for column in row)))
+        jsonl.write_csv(path, rows, jsonl.columns_of(rows))
 
 
 def shown(row: Row) -> dict[str, str]:

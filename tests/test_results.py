@@ -8,6 +8,7 @@ from statistics import mean
 import pytest
 
 from memsearcher.evaluation.report import number
+from memsearcher.figures.runs import read_csv
 from memsearcher.statistics import Interval
 
 ROOT = Path(__file__).parent.parent
@@ -42,8 +43,7 @@ def test_the_readme_prints_the_table_of_the_shipped_agent():
     with (ROOT / "data/pocket/results.csv").open(newline="", encoding="utf-8") as file:
         head, *rows = csv.reader(file)
     assert printed("README.md", head) == rows
-    with (ROOT / "data/pocket-react/results.csv").open(newline="", encoding="utf-8") as file:
-        (react,) = csv.DictReader(file)
+    (react,) = read_csv(ROOT / "data/pocket-react/results.csv")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"EM {react['em']}, 0.110 (0.050–0.175) less" in text
     assert f"peak {float(react['peak_tokens']):.0f} tokens" in text
@@ -52,8 +52,7 @@ def test_the_readme_prints_the_table_of_the_shipped_agent():
 def test_the_readme_says_what_the_shop_s_tables_say():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, said in (("pocket-shop", ") of 100 on 100 test goals"), ("pocket-shop-react", ") on the same goals")):
-        with (ROOT / "data" / name / "results.csv").open(newline="", encoding="utf-8") as file:
-            (shop,) = csv.DictReader(file)
+        (shop,) = read_csv(ROOT / "data" / name / "results.csv")
         assert shop["n"] == "100"
         assert f"scores {shop['score'].replace(')', said)}" in text
 
@@ -66,8 +65,7 @@ def test_the_readme_says_what_the_shop_s_tables_say():
     ],
 )
 def test_the_page_of_the_pocket_runs_prints_its_tables(name, measures):
-    with (ROOT / f"figures/early/{name}.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["measure"] in measures]
+    rows = [row for row in read_csv(ROOT / f"figures/early/{name}.csv") if row["measure"] in measures]
     wanted = []
     for agent in dict.fromkeys(row["agent"] for row in rows):
         mine = {row["measure"]: row for row in rows if row["agent"] == agent}
@@ -77,16 +75,14 @@ def test_the_page_of_the_pocket_runs_prints_its_tables(name, measures):
 
 
 def test_the_readme_says_what_the_early_table_says():
-    with (ROOT / "figures/early/factbook.csv").open(newline="", encoding="utf-8") as file:
-        ems = {row["agent"]: row for row in csv.DictReader(file) if row["measure"] == "em"}
+    ems = {row["agent"]: row for row in read_csv(ROOT / "figures/early/factbook.csv") if row["measure"] == "em"}
     said = {agent: interval("em", row, ("mean", "low", "high")) for agent, row in ems.items()}
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"ReAct is ahead: EM {said['react']} and MemSearcher {said['memsearcher']} on 200 questions" in text
 
 
 def test_the_page_of_the_pocket_runs_prints_their_differences():
-    with (ROOT / "figures/early/factbook-pairs.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["measure"] == "em"]
+    rows = [row for row in read_csv(ROOT / "figures/early/factbook-pairs.csv") if row["measure"] == "em"]
     wanted = [
         [
             row["first"],
@@ -106,7 +102,7 @@ def interval(measure, row, columns, signed=False):
 
 def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left():
     page = (ROOT / "docs/pocket.md").read_text(encoding="utf-8")
-    tables = {name: table_of(f"figures/pocket/{name}.csv") for name in ("gains", "groups", "log", "validation")}
+    tables = {name: read_csv(ROOT / f"figures/pocket/{name}.csv") for name in ("gains", "groups", "log", "validation")}
     ems = {(row["change"], row["step"], row["questions"]): row for row in tables["validation"]}
     last = {row["change"]: row["last_step"] for row in tables["gains"]}
     columns = ("trial", "from", "reward", "rate", "trajectories_a_step", "steps", "dev_EM_before", "dev_EM_after")
@@ -153,8 +149,3 @@ def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left(
     sample, update = (mean(float(row[f"time/{part}"]) for row in steps) for part in ("generate", "update"))
     assert f"({sample:.0f} s to sample, {update:.0f} s to update, mean of {len(steps)} steps)" in page
     assert f"gets {float(ems['from-shipped', '0', '3-hop']['em']):.3f} of those of three hops right" in page
-
-
-def table_of(path):
-    with (ROOT / path).open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

@@ -201,7 +201,7 @@ class Tables(TrainerCallback):
         for name, key in (("log.csv", "loss"), ("validation.csv", "eval_failed")):
             rows = [row for row in state.log_history if key in row]
             if rows:
-                jsonl.write_csv(self.out / name, rows, list(dict.fromkeys(column for row in rows for column in row)))
+                jsonl.write_csv(self.out / name, rows, jsonl.columns_of(rows))
             if key in state.log_history[-1]:
                 line = f"step {state.global_step}/{args.max_steps}  {_in_short(state.log_history[-1])}"
                 self.console.print(line, soft_wrap=True)
