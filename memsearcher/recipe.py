@@ -120,6 +120,7 @@ class WarmStart:
         exact_turns: the share of questions played with just as many turns as they need, so that
             the model meets the prompt of a last turn.
         careless: the share of the expert's steps that start with a query that is too short; of none in the web shop.
+        wordy: the share of questions that the expert answers with a whole sentence; of none in the web shop.
     """
 
     questions: dict[str, int] = field(default_factory=lambda: {"2-hop": 300, "3-hop": 100, "4-hop": 50})
@@ -132,6 +133,7 @@ class WarmStart:
     alpha: int = 32
     exact_turns: float = 0.25
     careless: float = 0.1
+    wordy: float = 0.0
     save_every: int = 25
 
 

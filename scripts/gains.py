@@ -6,9 +6,11 @@ It reads runs as they stand, finished or not, and writes
 
 - `log.csv`: every row of every run's log;
 - `groups.csv`: every trajectory of training: its group (step and question), turns, EM, reward and advantage;
-- `validation.csv`: EM of every evaluation, of all questions and of each kind;
-- `gains.csv`: the last evaluation against the one before training, question by question, for each run and,
-  where an agent has several seeds that came to the same step, for their mean.
+- `validation.csv`: EM and cover-EM (the answer contains a gold) of every evaluation, of all questions and of each kind;
+- `gains.csv`: the last evaluation against the one before training, question by question, by both measures, for each
+  run and, where an agent has several seeds that came to the same step, for their mean.
+
+A rise of EM without one of cover-EM is one of form alone: the same answers, said as the measure wants them.
 
 Intervals are 95% bootstrap intervals over questions; of the mean over seeds a question's value is its mean
 over them, so the interval speaks of the questions and not of further seeds.
@@ -29,13 +31,14 @@ from memsearcher import jsonl
 from memsearcher.evaluation.report import markdown_table, number
 from memsearcher.figures.runs import LOG, read_csv
 from memsearcher.figures.tables import kind_of
-from memsearcher.scoring import score_trajectory
+from memsearcher.scoring import Scores, score_trajectory
 from memsearcher.statistics import Interval, bootstrap_mean, mcnemar, paired_difference
 from memsearcher.training.resume import read_steps
 from memsearcher.trajectory import Trajectory
 
 Row = dict[str, Any]
 ALL, CHANGED = "all", ("ablation-", "trial-")
+MEASURES = ("em", "cover_em")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class TrainingRun:
 
     Attributes:
         change: what follows `ablation-` or `trial-` in the name of its folder; empty where it departs in nothing.
-        ems: of each evaluation, by the step it follows: EM by question, without those that failed.
+        scores: of each evaluation, by the step it follows: scores by question, without those that failed.
         kinds: of each question.
         played: a row a trajectory of training.
         log: the rows of its log.
@@ -54,7 +57,7 @@ class TrainingRun:
     agent: str
     seed: int
     change: str
-    ems: dict[int, dict[str, float]]
+    scores: dict[int, dict[str, Scores]]
     kinds: dict[str, str]
     played: list[Row]
     log: list[dict[str, str]]
@@ -68,17 +71,17 @@ class TrainingRun:
             RecordError: a record that cannot be read.
         """
         card = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        ems: dict[int, dict[str, float]] = defaultdict(dict)
+        found: dict[int, dict[str, Scores]] = defaultdict(dict)
         kinds: dict[str, str] = {}
         for step, trajectory in read_steps(folder, "eval"):
             kinds[trajectory.task.id] = kind_of(trajectory, folder.name)
             if scores := score_trajectory(trajectory):
-                ems[step][trajectory.task.id] = scores.em
+                found[step][trajectory.task.id] = scores
         log = read_csv(folder / LOG) if (folder / LOG).is_file() else []
         change = folder.name.partition("-")[2] if folder.name.startswith(CHANGED) else ""
         recipe = card["recipe"]
         played = [played_row(step, each) for step, each in read_steps(folder)]
-        return cls(folder.name, recipe["agent"], recipe["seed"], change, dict(ems), kinds, played, log)
+        return cls(folder.name, recipe["agent"], recipe["seed"], change, dict(found), kinds, played, log)
 
     @property
     def about(self) -> Row:
@@ -87,7 +90,7 @@ class TrainingRun:
     @property
     def ends(self) -> tuple[int, int] | None:
         """The steps of the first and the last evaluation; None before there are two."""
-        return (min(self.ems), max(self.ems)) if len(self.ems) > 1 else None
+        return (min(self.scores), max(self.scores)) if len(self.scores) > 1 else None
 
 
 def played_row(step: int, trajectory: Trajectory) -> Row:
@@ -101,28 +104,34 @@ def played_row(step: int, trajectory: Trajectory) -> Row:
 
 
 def validation_rows(run: TrainingRun) -> list[Row]:
-    """EM of each evaluation, of all questions and of each kind: `step, questions, n, failed, em, low, high`."""
+    """Each evaluation, of all questions and of each kind: `step, questions, n, failed`, and of each measure
+    its mean under the measure's name, `_low` and `_high`."""
     rows = []
-    for step, ems in sorted(run.ems.items()):
+    for step, scores in sorted(run.scores.items()):
         for kind in (ALL, *sorted(set(run.kinds.values()))):
             asked = [question for question, its in run.kinds.items() if kind in (ALL, its)]
-            values = [ems[question] for question in asked if question in ems]
-            if values:
-                em = bootstrap_mean(values, seed=0)
-                row: Row = {"step": step, "questions": kind, "n": len(values), "failed": len(asked) - len(values)}
-                rows.append({**run.about, **row, "em": em.mean, "low": em.low, "high": em.high})
+            there = [scores[question] for question in asked if question in scores]
+            if there:
+                row: Row = {"step": step, "questions": kind, "n": len(there), "failed": len(asked) - len(there)}
+                for measure in MEASURES:
+                    each = bootstrap_mean([getattr(score, measure) for score in there], seed=0)
+                    row |= {measure: each.mean, f"{measure}_low": each.low, f"{measure}_high": each.high}
+                rows.append({**run.about, **row})
     return rows
 
 
-def gain(runs: Sequence[TrainingRun], first: int, last: int) -> Row:
-    """The rise of EM between two evaluations that all runs have, over the questions that never failed.
+def gain(runs: Sequence[TrainingRun], first: int, last: int, measure: str) -> Row:
+    """The rise of a measure between two evaluations that all runs have, over the questions that never failed.
 
     Of a single run, `won` and `lost` count the questions that turned right and wrong, and p is McNemar's.
     """
-    asked = [each for each in runs[0].kinds if all(each in run.ems[step] for run in runs for step in (first, last))]
-    before, after = ([mean(run.ems[step][each] for run in runs) for each in asked] for step in (first, last))
+    asked = [each for each in runs[0].kinds if all(each in run.scores[step] for run in runs for step in (first, last))]
+    before, after = (
+        [mean(getattr(run.scores[step][each], measure) for run in runs) for each in asked] for step in (first, last)
+    )
     rise = paired_difference(after, before, seed=0)
-    row: Row = {"first_step": first, "last_step": last, "n": len(asked), "before": mean(before), "after": mean(after)}
+    row: Row = {"measure": measure, "first_step": first, "last_step": last, "n": len(asked)}
+    row |= {"before": mean(before), "after": mean(after)}
     row |= {"rise": rise.mean, "low": rise.low, "high": rise.high, "won": None, "lost": None, "p": None}
     if len(runs) == 1:
         pairs = list(zip(before, after, strict=True))
@@ -132,8 +141,8 @@ def gain(runs: Sequence[TrainingRun], first: int, last: int) -> Row:
 
 
 def gain_rows(runs: Sequence[TrainingRun]) -> list[Row]:
-    """A row a run that was evaluated twice, and one for the seeds of an agent that came equally far."""
-    rows = [{**run.about, **gain([run], *run.ends)} for run in runs if run.ends]
+    """Rows of a run that was evaluated twice, and of the seeds of an agent that came equally far, one a measure."""
+    rows = [{**run.about, **gain([run], *run.ends, measure)} for run in runs if run.ends for measure in MEASURES]
     seeds: dict[tuple[str, tuple[int, int]], list[TrainingRun]] = defaultdict(list)
     for run in runs:
         if run.ends and not run.change:
@@ -141,7 +150,7 @@ def gain_rows(runs: Sequence[TrainingRun]) -> list[Row]:
     for (agent, ends), each in seeds.items():
         if len(each) > 1:
             about = {"run": "", "agent": agent, "seed": " ".join(str(run.seed) for run in each), "change": ""}
-            rows.append({**about, **gain(each, *ends)})
+            rows += [{**about, **gain(each, *ends, measure)} for measure in MEASURES]
     return rows
 
 
@@ -151,7 +160,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("figures/pocket"))
     arguments = parser.parse_args()
     runs = [TrainingRun.read(path.parent) for path in sorted(arguments.runs.glob("*/run.json")) if is_training(path)]
-    if not any(run.ems for run in runs):
+    if not any(run.scores for run in runs):
         parser.error(f"{arguments.runs} has no training run that was evaluated")
     gains = gain_rows(runs)
     write(arguments.out / "log.csv", [{**run.about, **row} for run in runs for row in run.log])
@@ -177,7 +186,8 @@ def shown(row: Row) -> dict[str, str]:
     rise = number("em", Interval(row["rise"], row["low"], row["high"]), signed=True)
     return {
         "agent": row["agent"], "change": row["change"], "seed": str(row["seed"]), "steps": str(row["last_step"]),
-        "n": str(row["n"]), "EM before": f"{row['before']:.3f}", "EM after": f"{row['after']:.3f}", "rise": rise,
+        "n": str(row["n"]), "measure": row["measure"], "before": f"{row['before']:.3f}", "after": f"{row['after']:.3f}",
+        "rise": rise,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from memsearcher.environments.protocol import EnvironmentFailure
 from memsearcher.objective_scoring import write_answers
 from memsearcher.recipe import Recipe
 from memsearcher.training.expert import HANDS, Expert, Step, as_in, demonstrate
-from memsearcher.training.warmstart import examples
+from memsearcher.training.warmstart import ends_right, examples
 from memsearcher.trajectory import Limits, Task
 from tests.scripted import ScriptedEnvironment, answer, names, passage
 from tests.tagged import boxed, look, tell
@@ -312,6 +312,38 @@ def test_which_steps_are_careless_follows_from_the_task():
     chosen = firsts(many)
     assert chosen == firsts(many[::-1])
     assert 10 < sum(query == "Vientiane" for query in chosen.values()) < 30
+
+
+@ALL
+def test_a_wordy_expert_answers_with_the_fact(agent):
+    (trajectory,) = demonstrations(expert=Expert(wordy=1.0), agent=agent)
+    assert trajectory.answer == CURRENCY["fact"] and ends_right(trajectory)
+    (terse,) = demonstrations(agent=agent)
+    assert terse.answer == "kip" and ends_right(terse)
+    assert replies(trajectory)[:-1] == replies(terse)[:-1]
+
+
+def test_a_wordy_expert_is_brief_where_the_last_fact_is_not_the_answer():
+    yes = task(golds=("yes",))
+    (trajectory,) = demonstrations(tasks=[yes], expert=Expert(wordy=1.0))
+    assert trajectory.answer == "yes" and ends_right(trajectory)
+
+
+def test_the_fact_of_an_earlier_step_is_no_right_answer():
+    (trajectory,) = demonstrations()
+    trajectory.answer = CAPITAL["fact"]
+    assert not ends_right(trajectory)
+
+
+def test_who_is_answered_in_a_sentence_follows_from_the_task():
+    many = [task(number) for number in range(40)]
+
+    def wordy(order):
+        played = demonstrations(tasks=order, expert=Expert(wordy=0.5, careless=0.5))
+        return {each.task.id for each in played if each.answer == CURRENCY["fact"]}
+
+    assert wordy(many) == wordy(many[::-1])
+    assert 10 < len(wordy(many)) < 30
 
 
 @ALL

@@ -13,22 +13,22 @@ from scripts import gains
 HOPS = {"a": 2, "b": 2, "c": 3, "d": 3}
 
 
-def evaluation(right, failed=()):
-    """The four questions, those in `right` answered right."""
+def evaluation(right, failed=(), wordy=()):
+    """The four questions, those in `right` answered right, those in `wordy` in a sentence."""
     return [
         Trajectory(
             Task(name, "Which?", ("Kip",), {"hops": hops, "shape": "chain"}), "memsearcher", Limits(),
-            answer="Kip" if name in right else "Baht", error="TimeoutError: slow" if name in failed else None,
+            answer="Kip" if name in right else "It is the kip." if name in wordy else "Baht", error="TimeoutError: slow" if name in failed else None,
         )
         for name, hops in HOPS.items()
     ]  # fmt: skip
 
 
-def trained(folder, seed, evaluations, agent="memsearcher", failed=()):
+def trained(folder, seed, evaluations, agent="memsearcher", failed=(), wordy=()):
     """A run folder with evaluations by step."""
     jsonl.replace(folder / "run.json", json.dumps({"recipe": {"agent": agent, "seed": seed}}).encode())
     for step, right in evaluations.items():
-        write_step(folder, "eval", step, 0, evaluation(right, failed))
+        write_step(folder, "eval", step, 0, evaluation(right, failed, wordy))
     jsonl.write_csv(folder / "log.csv", [{"reward": 0.5, "step": 1}, {"reward": 0.7, "step": 2}])
 
 
@@ -56,7 +56,7 @@ def test_rises_of_runs_and_of_the_mean_over_seeds(tmp_path, tables):
     trained(tmp_path / "warm-memsearcher", 0, {0: "a", 20: "b"})
     found, printed = tables()
 
-    rows = {(row["run"], row["seed"]): row for row in found["gains"]}
+    rows = {(row["run"], row["seed"]): row for row in found["gains"] if row["measure"] == "em"}
     assert set(rows) == {
         ("train-memsearcher-0", "0"), ("train-memsearcher-1", "1"), ("ablation-reward-em", "0"), ("", "0 1"),
     }  # fmt: skip
@@ -78,7 +78,7 @@ def test_rises_of_runs_and_of_the_mean_over_seeds(tmp_path, tables):
     both = rows["", "0 1"]
     assert [float(both[each]) for each in ("before", "after", "rise", "low", "high")] == [0.25, 0.5, 0.25, 0, 0.5]
     assert both["p"] == both["won"] == ""
-    assert "| memsearcher |  | 0 1 | 40 | 4 | 0.250 | 0.500 | +0.250 (+0.000 to +0.500) |" in printed
+    assert "| memsearcher |  | 0 1 | 40 | 4 | em | 0.250 | 0.500 | +0.250 (+0.000 to +0.500) |" in printed
 
     kinds = {
         row["questions"]: row
@@ -114,13 +114,24 @@ def test_seeds_that_did_not_come_equally_far_have_no_mean(tmp_path, tables):
     trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab"})
     trained(tmp_path / "train-memsearcher-1", 1, {0: "a", 40: "ab"})
     found, _ = tables()
-    assert [row["seed"] for row in found["gains"]] == ["0", "1"]
+    assert [row["seed"] for row in found["gains"] if row["measure"] == "em"] == ["0", "1"]
+
+
+def test_what_is_said_in_a_sentence_counts_as_covered(tmp_path, tables):
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab"}, wordy="b")
+    found, _ = tables()
+    em, cover = found["gains"]
+    assert [em["measure"], cover["measure"]] == ["em", "cover_em"]
+    assert [float(em[each]) for each in ("before", "after", "rise")] == [0.25, 0.5, 0.25]
+    assert [float(cover[each]) for each in ("before", "after", "rise")] == [0.5, 0.5, 0]
+    (first, _) = (row for row in found["validation"] if row["questions"] == "all")
+    assert [float(first[each]) for each in ("em", "cover_em", "cover_em_low", "cover_em_high")] == [0.25, 0.5, 0, 1]
 
 
 def test_a_question_that_failed_is_left_out_and_counted(tmp_path, tables):
     trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab"}, failed="d")
     found, _ = tables()
-    (row,) = found["gains"]
+    row, _ = found["gains"]
     assert (row["n"], float(row["rise"])) == ("3", pytest.approx(1 / 3))
     assert {(each["n"], each["failed"]) for each in found["validation"] if each["questions"] == "all"} == {("3", "1")}
 

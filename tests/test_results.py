@@ -113,14 +113,15 @@ def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left(
         assert (len(logged), len(played)) == (int(steps), int(count)), trial
         assert {float(row["learning_rate"]) for row in logged} == {float(rate)}
         assert all((float(row["reward"]) == 0.1) <= (reward == "format_f1") for row in played)
-        assert before == interval("em", ems[trial, "0", "all"], ("em", "low", "high"))
-        wanted = (
-            interval("em", ems[trial, last[trial], "all"], ("em", "low", "high")) if trial in last else "not evaluated"
-        )
+        assert before == interval("em", ems[trial, "0", "all"], ("em", "em_low", "em_high"))
+        wanted = "not evaluated"
+        if trial in last:
+            wanted = interval("em", ems[trial, last[trial], "all"], ("em", "em_low", "em_high"))
+            wanted += "" if last[trial] == steps else f" after {last[trial]}"
         assert after == wanted
     assert [row[0] for row in shown] == sorted({row["change"] for row in tables["groups"]}, key=page.index)
 
-    (first,) = (row for row in tables["gains"] if row["change"] == "format_f1-seed-0")
+    (first,) = (row for row in tables["gains"] if (row["change"], row["measure"]) == ("format_f1-seed-0", "em"))
     rise = interval("em", first, ("rise", "low", "high"), signed=True).replace("-", "−", 1).replace("(-", "(−")
     assert f"{rise}, {first['won']} questions turned right and {first['lost']} wrong" in page
     assert f"McNemar's p {float(first['p']):.2f}" in page

@@ -133,6 +133,8 @@ class Expert:
 
     A share `careless` of the steps starts with a query that is too short, so that the traces
     hold searches that fail and what to do then. Which steps those are follows from the task.
+    A share `wordy` of the tasks is answered with the whole fact that the answer stands in, as a sentence:
+    right, but not what exact match asks for. Which those are follows from the task, too.
     With `frugal`, a memory, summary or state drops what no later step needs: facts that were
     used up, searches that failed before one that did not, and of the answer to a numbered question
     all but number and answer, as in "(3) Vientiane."
@@ -144,6 +146,7 @@ class Expert:
     careless: float = 0.0
     tool: str = "search"
     frugal: bool = False
+    wordy: float = 0.0
 
     def turns(self, task: Task) -> int:
         """A turn for each step, and one to answer; a search that fails takes one more."""
@@ -153,7 +156,7 @@ class Expert:
         """The text of the next reply of `trajectory`, whose pending call is `call`."""
         hand = HANDS[trajectory.agent]
         steps = [
-            Step.of(data, call_seed(0, trajectory.task.id, place) < self.careless * 2**63, objective)
+            Step.of(data, _drawn(trajectory.task, place, self.careless), objective)
             for place, (data, objective) in enumerate(_numbered(trajectory.task))
         ]
         noted = " ".join(each.text for each in call.talk.segments if each.part in ("memory", "history", "reply"))
@@ -170,13 +173,19 @@ class Expert:
         missing = _next(steps, f"{noted} {note}")
         if missing is None:
             seen = f"{noted} {note}"
-            known = (
-                f"{hand.known} {as_in(seen, steps[-1].fact)}" if hand.known else f"{lead} That answers the question."
-            )
-            return f"<think>{known}</think>\n{hand.answer.format(answer=as_in(seen, trajectory.task.golds[0]))}"
+            fact, answer = as_in(seen, steps[-1].fact), as_in(seen, trajectory.task.golds[0])
+            known = f"{hand.known} {fact}" if hand.known else f"{lead} That answers the question."
+            if _drawn(trajectory.task, len(steps), self.wordy) and holds(fact, answer):
+                answer = fact
+            return f"<think>{known}</think>\n{hand.answer.format(answer=answer)}"
         tried = sum(f"{query} - not found" in f"{noted} {note}" for query in missing.queries)
         query = missing.queries[min(tried, len(missing.queries) - 1)]
         return f"<think>{f'{lead} {_NEED}'.lstrip()}{missing.ask}.</think>\n{hand.act(query, self.tool)}"
+
+
+def _drawn(task: Task, place: int, share: float) -> bool:
+    """Whether a place of a task is of the share of all places that do something, the same in every run."""
+    return call_seed(0, task.id, place) < share * 2**63
 
 
 def _numbered(task: Task) -> Iterator[tuple[dict[str, Any], int | None]]:

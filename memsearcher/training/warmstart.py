@@ -57,7 +57,7 @@ def make_expert(recipe: Recipe, environment: Environment) -> Demonstrator:
     """Who shows how an environment is played in."""
     if isinstance(environment, WebShopEnvironment):
         return ShopExpert(environment.shop, recipe.tool)
-    return Expert(recipe.warmstart.careless, recipe.tool)
+    return Expert(recipe.warmstart.careless, recipe.tool, wordy=recipe.warmstart.wordy)
 
 
 def record_demonstrations(recipe: Recipe, environment: Environment, chat: ChatFormat, path: Path) -> list[Trajectory]:
@@ -88,10 +88,17 @@ def record_demonstrations(recipe: Recipe, environment: Environment, chat: ChatFo
 
 
 def ends_right(trajectory: Trajectory) -> bool:
-    """Whether a trajectory ends with the right answer, or with the whole reward where it has a goal."""
-    if has_goal(trajectory.task):
+    """Whether a trajectory ends with the right answer, or with the whole reward where it has a goal.
+
+    The fact that the answer stands in, which a wordy expert gives, is right as well.
+    """
+    task, answer = trajectory.task, trajectory.answer
+    if has_goal(task):
         return score_outcome(trajectory) == 1
-    return trajectory.answer is not None and bool(exact_match(trajectory.answer, trajectory.task.golds))
+    if answer is None:
+        return False
+    steps = task.metadata.get("steps", ())
+    return bool(exact_match(answer, [*task.golds, *(each["fact"] for each in steps[-1:])]))
 
 
 def examples(trajectories: list[Trajectory], seed: int) -> tuple[list[dict[str, list[int]]], dict[str, int]]:
