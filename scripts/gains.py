@@ -6,9 +6,10 @@ It reads runs as they stand, finished or not, and writes
 
 - `log.csv`: every row of every run's log;
 - `groups.csv`: every trajectory of training: its group (step and question), turns, EM, reward and advantage;
-- `validation.csv`: EM and cover-EM (the answer contains a gold) of every evaluation, of all questions and of each kind;
-- `gains.csv`: the last evaluation against the one before training, question by question, by both measures, for each
-  run and, where an agent has several seeds that came to the same step, for their mean.
+- `validation.csv`: EM, cover-EM (the answer contains a gold) and turns of every evaluation, of all questions and of
+  each kind;
+- `gains.csv`: the last evaluation against the one before training, question by question, by each measure, for each
+  run and, where an agent has several seeds, for their mean at the last step that all of them came to.
 
 A rise of EM without one of cover-EM is one of form alone: the same answers, said as the measure wants them.
 
@@ -31,14 +32,14 @@ from memsearcher import jsonl
 from memsearcher.evaluation.report import markdown_table, number
 from memsearcher.figures.runs import LOG, read_csv
 from memsearcher.figures.tables import kind_of
-from memsearcher.scoring import Scores, score_trajectory
+from memsearcher.scoring import score_trajectory
 from memsearcher.statistics import Interval, bootstrap_mean, mcnemar, paired_difference
 from memsearcher.training.resume import read_steps
 from memsearcher.trajectory import Trajectory
 
 Row = dict[str, Any]
 ALL, CHANGED = "all", ("ablation-", "trial-")
-MEASURES = ("em", "cover_em")
+MEASURES = ("em", "cover_em", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class TrainingRun:
 
     Attributes:
         change: what follows `ablation-` or `trial-` in the name of its folder; empty where it departs in nothing.
-        scores: of each evaluation, by the step it follows: scores by question, without those that failed.
+        scores: of each evaluation, by the step it follows: the measures by question, without those that failed.
         kinds: of each question.
         played: a row a trajectory of training.
         log: the rows of its log.
@@ -57,7 +58,7 @@ class TrainingRun:
     agent: str
     seed: int
     change: str
-    scores: dict[int, dict[str, Scores]]
+    scores: dict[int, dict[str, dict[str, float]]]
     kinds: dict[str, str]
     played: list[Row]
     log: list[dict[str, str]]
@@ -71,12 +72,13 @@ class TrainingRun:
             RecordError: a record that cannot be read.
         """
         card = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        found: dict[int, dict[str, Scores]] = defaultdict(dict)
+        found: dict[int, dict[str, dict[str, float]]] = defaultdict(dict)
         kinds: dict[str, str] = {}
         for step, trajectory in read_steps(folder, "eval"):
             kinds[trajectory.task.id] = kind_of(trajectory, folder.name)
             if scores := score_trajectory(trajectory):
-                found[step][trajectory.task.id] = scores
+                each = {"em": scores.em, "cover_em": scores.cover_em, "turns": float(len(trajectory.turns))}
+                found[step][trajectory.task.id] = each
         log = read_csv(folder / LOG) if (folder / LOG).is_file() else []
         change = folder.name.partition("-")[2] if folder.name.startswith(CHANGED) else ""
         recipe = card["recipe"]
@@ -114,7 +116,7 @@ def validation_rows(run: TrainingRun) -> list[Row]:
             if there:
                 row: Row = {"step": step, "questions": kind, "n": len(there), "failed": len(asked) - len(there)}
                 for measure in MEASURES:
-                    each = bootstrap_mean([getattr(score, measure) for score in there], seed=0)
+                    each = bootstrap_mean([score[measure] for score in there], seed=0)
                     row |= {measure: each.mean, f"{measure}_low": each.low, f"{measure}_high": each.high}
                 rows.append({**run.about, **row})
     return rows
@@ -127,13 +129,13 @@ def gain(runs: Sequence[TrainingRun], first: int, last: int, measure: str) -> Ro
     """
     asked = [each for each in runs[0].kinds if all(each in run.scores[step] for run in runs for step in (first, last))]
     before, after = (
-        [mean(getattr(run.scores[step][each], measure) for run in runs) for each in asked] for step in (first, last)
+        [mean(run.scores[step][each][measure] for run in runs) for each in asked] for step in (first, last)
     )
     rise = paired_difference(after, before, seed=0)
     row: Row = {"measure": measure, "first_step": first, "last_step": last, "n": len(asked)}
     row |= {"before": mean(before), "after": mean(after)}
     row |= {"rise": rise.mean, "low": rise.low, "high": rise.high, "won": None, "lost": None, "p": None}
-    if len(runs) == 1:
+    if len(runs) == 1 and measure != "turns":
         pairs = list(zip(before, after, strict=True))
         won, lost = pairs.count((0.0, 1.0)), pairs.count((1.0, 0.0))
         row |= {"won": won, "lost": lost, "p": mcnemar(won, lost)}
@@ -141,16 +143,17 @@ def gain(runs: Sequence[TrainingRun], first: int, last: int, measure: str) -> Ro
 
 
 def gain_rows(runs: Sequence[TrainingRun]) -> list[Row]:
-    """Rows of a run that was evaluated twice, and of the seeds of an agent that came equally far, one a measure."""
+    """Rows of a run that was evaluated twice, and of the seeds of an agent up to where all came, one a measure."""
     rows = [{**run.about, **gain([run], *run.ends, measure)} for run in runs if run.ends for measure in MEASURES]
-    seeds: dict[tuple[str, tuple[int, int]], list[TrainingRun]] = defaultdict(list)
+    seeds: dict[str, list[TrainingRun]] = defaultdict(list)
     for run in runs:
         if run.ends and not run.change:
-            seeds[run.agent, run.ends].append(run)
-    for (agent, ends), each in seeds.items():
-        if len(each) > 1:
+            seeds[run.agent].append(run)
+    for agent, each in seeds.items():
+        common = set[int].intersection(*(set(run.scores) for run in each))
+        if len(each) > 1 and len(common) > 1:
             about = {"run": "", "agent": agent, "seed": " ".join(str(run.seed) for run in each), "change": ""}
-            rows += [{**about, **gain(each, *ends, measure)} for measure in MEASURES]
+            rows += [{**about, **gain(each, min(common), max(common), measure)} for measure in MEASURES]
     return rows
 
 

@@ -3,7 +3,7 @@
     python -m scripts.pocket                  # all of it, under runs/pocket (days on a CPU, less than one on a GPU)
     python -m scripts.pocket --list           # the commands, one a line, and which of them are done
     python -m scripts.pocket --only train     # the jobs whose name holds a word
-    python -m scripts.pocket --warmstarts     # warm starts alone, of every agent
+    python -m scripts.pocket --warmstarts     # in its place the early warm starts of all agents, which are compared
     python -m scripts.pocket --smoke          # the same chain, a step of each and a few questions
     python -m scripts.pocket --set model.dtype=bfloat16    # with a setting in every command
 
@@ -37,7 +37,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "average-conversation": ("training.average=conversation",),
     "average-trajectory": ("training.average=trajectory",),
     "memory-untrained": ("training.options.train_memory=false",),
-    "reward-em": ("training.reward=em",),
+    "reward-f1": ("training.reward=f1",),
     "reward-format_f1": ("training.reward=format_f1",),
     "memory-16": ("limits.memory_tokens=16",),
     "memory-64": ("limits.memory_tokens=64",),
@@ -103,10 +103,10 @@ def jobs(out: Path, size: Size) -> Iterator[Job]:
             yield testing(out / f"test-{hops}-hops-{seed}", out, hops, seed, size)
 
 
-def warm_start(folder: Path, agent: str, size: Size) -> Job:
+def warm_start(folder: Path, agent: str, size: Size, recipe: str = "pocket-grpo") -> Job:
     """A warm start of an agent, on the same questions and about as many tokens as the others'."""
-    options = settings(f"agent={agent}", f"warmstart.batch={AGENTS[agent]}", *size.overrides)
-    command = ["warmstart", "--recipe", "pocket-early", "--out", str(folder), *options]
+    options = settings(f"agent={agent}", "model.adapter=null", f"warmstart.batch={AGENTS[agent]}", *size.overrides)
+    command = ["warmstart", "--recipe", recipe, "--out", str(folder), *options]
     return Job(folder.name, command, folder / "adapter" / "agent.json")
 
 
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/pocket"))
     parser.add_argument("--only", default="", help="only jobs whose name holds this")
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
-    parser.add_argument("--warmstarts", action="store_true", help="warm starts alone, of every agent")
+    parser.add_argument("--warmstarts", action="store_true", help="early warm starts of every agent alone")
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="of every command's recipe")
     arguments = parser.parse_args()
@@ -166,7 +166,7 @@ def main() -> None:
     size = replace(size, overrides=(*size.overrides, *arguments.set))
     chain = list(jobs(arguments.out, size))
     if arguments.warmstarts:
-        chain = [warm_start(arguments.out / f"warm-{agent}", agent, size) for agent in AGENTS]
+        chain = [warm_start(arguments.out / f"early-{agent}", agent, size, "pocket-early") for agent in AGENTS]
     chain = [job for job in chain if arguments.only in job.name]
     if arguments.list:
         for job in chain:

@@ -10,8 +10,10 @@ from memsearcher.figures.files import read_source
 
 FOLDER = Path(__file__).parent.parent / "figures"
 COMMITTED = [each for each in FIGURES if (FOLDER / f"{each.id}.csv").is_file()]
-EARLY = FOLDER / "early"
-DRAWN = [(folder, each) for folder in (FOLDER, EARLY) for each in FIGURES if (folder / f"{each.id}.csv").is_file()]
+EARLY, POCKET = FOLDER / "early", FOLDER / "pocket"
+DRAWN = [
+    (folder, each) for folder in (FOLDER, EARLY, POCKET) for each in FIGURES if (folder / f"{each.id}.csv").is_file()
+]
 
 
 def test_every_figure_of_the_paper_is_there():

@@ -15,10 +15,11 @@ HOPS = {"a": 2, "b": 2, "c": 3, "d": 3}
 
 def evaluation(right, failed=(), wordy=()):
     """The four questions, those in `right` answered right, those in `wordy` in a sentence."""
+    said = {name: "Kip" if name in right else "It is the kip." if name in wordy else "Baht" for name in HOPS}
     return [
         Trajectory(
             Task(name, "Which?", ("Kip",), {"hops": hops, "shape": "chain"}), "memsearcher", Limits(),
-            answer="Kip" if name in right else "It is the kip." if name in wordy else "Baht", error="TimeoutError: slow" if name in failed else None,
+            answer=said[name], error="TimeoutError: slow" if name in failed else None,
         )
         for name, hops in HOPS.items()
     ]  # fmt: skip
@@ -110,7 +111,17 @@ def test_every_trajectory_of_training_has_a_row(tmp_path, tables):
     assert len(found["groups"]) == 4
 
 
-def test_seeds_that_did_not_come_equally_far_have_no_mean(tmp_path, tables):
+def test_seeds_are_compared_where_all_of_them_came(tmp_path, tables):
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab", 40: "abcd"})
+    trained(tmp_path / "train-memsearcher-1", 1, {0: "a", 20: "ab"})
+    found, _ = tables()
+    mine = [row for row in found["gains"] if row["measure"] == "em"]
+    assert [(row["seed"], row["last_step"], float(row["after"])) for row in mine] == [
+        ("0", "40", 1.0), ("1", "20", 0.5), ("0 1", "20", 0.5),
+    ]  # fmt: skip
+
+
+def test_seeds_without_a_common_evaluation_have_no_mean(tmp_path, tables):
     trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab"})
     trained(tmp_path / "train-memsearcher-1", 1, {0: "a", 40: "ab"})
     found, _ = tables()
@@ -120,8 +131,9 @@ def test_seeds_that_did_not_come_equally_far_have_no_mean(tmp_path, tables):
 def test_what_is_said_in_a_sentence_counts_as_covered(tmp_path, tables):
     trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab"}, wordy="b")
     found, _ = tables()
-    em, cover = found["gains"]
-    assert [em["measure"], cover["measure"]] == ["em", "cover_em"]
+    em, cover, turns = found["gains"]
+    assert [each["measure"] for each in (em, cover, turns)] == ["em", "cover_em", "turns"]
+    assert (float(turns["before"]), turns["won"]) == (0.0, "")
     assert [float(em[each]) for each in ("before", "after", "rise")] == [0.25, 0.5, 0.25]
     assert [float(cover[each]) for each in ("before", "after", "rise")] == [0.5, 0.5, 0]
     (first, _) = (row for row in found["validation"] if row["questions"] == "all")
@@ -131,7 +143,7 @@ def test_what_is_said_in_a_sentence_counts_as_covered(tmp_path, tables):
 def test_a_question_that_failed_is_left_out_and_counted(tmp_path, tables):
     trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 20: "ab"}, failed="d")
     found, _ = tables()
-    row, _ = found["gains"]
+    row = found["gains"][0]
     assert (row["n"], float(row["rise"])) == ("3", pytest.approx(1 / 3))
     assert {(each["n"], each["failed"]) for each in found["validation"] if each["questions"] == "all"} == {("3", "1")}
 
