@@ -77,8 +77,9 @@ class TrainingRun:
         for step, trajectory in read_steps(folder, "eval"):
             kinds[trajectory.task.id] = kind_of(trajectory, folder.name)
             if scores := score_trajectory(trajectory):
-                each = {"em": scores.em, "cover_em": scores.cover_em, "turns": float(len(trajectory.turns))}
-                found[step][trajectory.task.id] = each
+                found[step][trajectory.task.id] = {
+                    "em": scores.em, "cover_em": scores.cover_em, "turns": float(len(trajectory.turns))
+                }  # fmt: skip
         log = read_csv(folder / LOG) if (folder / LOG).is_file() else []
         change = folder.name.partition("-")[2] if folder.name.startswith(CHANGED) else ""
         recipe = card["recipe"]

@@ -22,14 +22,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from memsearcher import jsonl
 from memsearcher.assemble import adapter_path
@@ -50,22 +49,20 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A question's attempts, their advantages, and the gradient of their loss."""
+    """A question's attempts and their advantages."""
 
     kind: str
     attempts: Sequence[Trajectory]
 
     @property
     def advantages(self) -> list[float]:
-        """Rewards less their mean, over their deviation; as in training, from the rewards on the record."""
-        rewards = [each.reward for each in self.attempts if each.reward is not None]
-        middle, spread = mean(rewards), stdev(rewards)
-        return [0.0 if each.reward is None else (each.reward - middle) / (spread + 1e-4) for each in self.attempts]
+        """Those of training, from the record; 0 of an attempt that failed."""
+        return [each.advantage or 0.0 for each in self.attempts]
 
     @property
     def differs(self) -> bool:
         """Whether there is anything to learn from it."""
-        return len({each.reward for each in self.attempts if each.reward is not None}) > 1
+        return any(self.advantages)
 
 
 def groups(run: Path, steps: int) -> Iterator[Group]:
@@ -91,20 +88,17 @@ def gradient(model: Any, group: Group, temperature: float, tokens: int, bfloat16
     weights = [each for each in model.parameters() if each.requires_grad]
     for each in weights:
         each.grad = None
-    rows = [(row, gain) for n, gain in enumerate(group.advantages) for row in rows_of(group.attempts[n], n)]
-    texts = [[*row.prompt_ids, *row.completion_ids] for row, _ in rows]
-    ids = padded(texts, torch.long, torch.device("cpu"))
-    there = padded([[True] * len(text) for text in texts], torch.long, torch.device("cpu"))
-    sampled = padded([[False] * len(row.prompt_ids) + list(row.mask) for row, _ in rows], torch.bool, ids.device)
+    rows = [row for owner, attempt in enumerate(group.attempts) for row in rows_of(attempt, owner)]
+    gains = torch.tensor(group.advantages)[[row.owner for row in rows], None]
+    texts = [[*row.prompt_ids, *row.completion_ids] for row in rows]
+    ids = padded(texts, torch.long, model.device)
+    there = padded([[1] * len(text) for text in texts], torch.long, model.device)
+    sampled = padded([[False] * len(row.prompt_ids) + list(row.mask) for row in rows], torch.bool, model.device)
     for chunk in plan_trees(texts, tokens):
         packed = Packed.tree(ids[chunk], there[chunk], sampled[chunk])
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16), packed.scored(model):
-            logits = model(**packed.inputs, use_cache=False).logits[:, :-1].flatten(0, 1).float()
-        losses = cross_entropy(
-            logits / temperature, packed.labels[:, 1:].flatten(), ignore_index=-100, reduction="none"
-        )
-        gains = torch.tensor([rows[place][1] for place in chunk])[:, None]
-        loss = (packed.unpack(losses, sampled[chunk]) * gains).sum() / sampled.sum()
+            logits = model(**packed.inputs, use_cache=False).logits.float() / temperature
+        loss = (packed.losses(logits, sampled[chunk]) * gains[chunk]).sum() / sampled.sum()
         loss.backward()  # type: ignore[no-untyped-call]
     return torch.cat([(torch.zeros_like(each) if each.grad is None else each.grad).flatten() for each in weights])
 

@@ -13,7 +13,7 @@ from tests.tiny import tiny_model
 QUESTION = Task("q", "Which?", ("Kip",), {"hops": 2, "shape": "chain"})
 
 
-def attempt(reward, *conversations, task=QUESTION):
+def attempt(reward, *conversations, advantage=None, task=QUESTION):
     """A trajectory of conversations, each a prompt and a reply in tokens."""
     made = [
         Conversation([
@@ -22,7 +22,7 @@ def attempt(reward, *conversations, task=QUESTION):
         ])
         for prompt, reply in conversations
     ]  # fmt: skip
-    return Trajectory(task, "memsearcher", Limits(), conversations=made, reward=reward)
+    return Trajectory(task, "memsearcher", Limits(), conversations=made, reward=reward, advantage=advantage)
 
 
 def test_agreement_by_hand():
@@ -44,17 +44,19 @@ def test_too_few_groups_have_no_agreement():
 
 
 def test_advantages_are_those_of_training():
-    group = Group("2-hop", [attempt(1.0), attempt(0.0), attempt(None)])
+    half = 0.5 / (0.5**0.5 + 1e-4)
+    group = Group("2-hop", [attempt(1.0, advantage=half), attempt(0.0, advantage=-half), attempt(None)])
     assert group.advantages == pytest.approx([0.5 / (0.5**0.5 + 1e-4), -0.5 / (0.5**0.5 + 1e-4), 0.0])
-    assert group.differs and not Group("2-hop", [attempt(1.0), attempt(1.0), attempt(None)]).differs
+    level = [attempt(1.0, advantage=0.0), attempt(1.0, advantage=0.0), attempt(None)]
+    assert group.differs and not Group("2-hop", level).differs
 
 
 def test_the_gradient_is_that_of_conversations_run_one_by_one():
     model = tiny_model("llama")
     played = [
-        attempt(1.0, ([5, 6, 7], [8, 9]), ([5, 6, 11], [12])),
-        attempt(0.25, ([5, 6, 7], [8, 10, 13]), ([5, 6, 7, 14], [15, 16])),
-        attempt(0.0, ([5, 6, 7], [8, 9])),
+        attempt(1.0, ([5, 6, 7], [8, 9]), ([5, 6, 11], [12]), advantage=1.12),
+        attempt(0.25, ([5, 6, 7], [8, 10, 13]), ([5, 6, 7, 14], [15, 16]), advantage=-0.32),
+        attempt(0.0, ([5, 6, 7], [8, 9]), advantage=-0.8),
     ]
     group = Group("2-hop", played)
     total, trained = torch.zeros(()), 0
@@ -74,10 +76,10 @@ def test_the_gradient_is_that_of_conversations_run_one_by_one():
 
 def test_groups_that_differ_of_the_first_steps(tmp_path):
     other = Task("p", "Where?", ("Baht",), {"hops": 3, "shape": "chain"})
-    mixed = [attempt(1.0), attempt(0.0), attempt(0.5, task=other), attempt(0.5, task=other)]
-    write_step(tmp_path, "train", 1, 0, mixed)
-    write_step(tmp_path, "train", 2, 0, [attempt(0.0), attempt(0.5)])
-    write_step(tmp_path, "train", 3, 0, [attempt(0.0), attempt(0.5)])
+    same = [attempt(0.5, advantage=0.0, task=other) for _ in range(2)]
+    write_step(tmp_path, "train", 1, 0, [attempt(1.0, advantage=0.7), attempt(0.0, advantage=-0.7), *same])
+    for step in (2, 3):
+        write_step(tmp_path, "train", step, 0, [attempt(0.0, advantage=-0.7), attempt(0.5, advantage=0.7)])
     found = list(groups(tmp_path, 2))
     assert [(group.kind, [each.reward for each in group.attempts]) for group in found] == [
         ("2-hop", [1.0, 0.0]),

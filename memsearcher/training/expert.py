@@ -170,15 +170,15 @@ class Expert:
         if call.purpose == "remember":
             return hand.remember.format(memory=whole)
         lead = {"": "", "note": note, "state": whole}[hand.thinks]
-        missing = _next(steps, f"{noted} {note}")
+        seen = f"{noted} {note}"
+        missing = _next(steps, seen)
         if missing is None:
-            seen = f"{noted} {note}"
             fact, answer = as_in(seen, steps[-1].fact), as_in(seen, trajectory.task.golds[0])
             known = f"{hand.known} {fact}" if hand.known else f"{lead} That answers the question."
             if _drawn(trajectory.task, len(steps), self.wordy) and holds(fact, answer):
                 answer = fact
             return f"<think>{known}</think>\n{hand.answer.format(answer=answer)}"
-        tried = sum(f"{query} - not found" in f"{noted} {note}" for query in missing.queries)
+        tried = sum(f"{query} - not found" in seen for query in missing.queries)
         query = missing.queries[min(tried, len(missing.queries) - 1)]
         return f"<think>{f'{lead} {_NEED}'.lstrip()}{missing.ask}.</think>\n{hand.act(query, self.tool)}"
 

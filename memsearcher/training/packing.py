@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from accelerate.utils import is_peft_model
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from memsearcher.training.batching import unpadded
 from memsearcher.training.tree import TokenTree
@@ -103,6 +104,15 @@ class Packed:
             yield
         finally:
             handle.remove()
+
+    def losses(self, logits: Tensor, trained: Tensor) -> Tensor:
+        """The negative log-likelihood of each trained token `[rows, width]`, in float32; 0 where not trained.
+
+        Args:
+            logits: what the model gave at `places`, `[lines, most + 1, vocabulary]`.
+        """
+        scores, targets = logits[:, :-1].flatten(0, 1).float(), self.labels[:, 1:].flatten()
+        return self.unpack(cross_entropy(scores, targets, ignore_index=-100, reduction="none"), trained)
 
     def unpack(self, output: Tensor, trained: Tensor) -> Tensor:
         """What a model gave for each label, `[lines, most]`, as `[rows, width]`; 0 where not trained."""

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import track
-from torch.nn.functional import cross_entropy
 from transformers import Trainer, TrainingArguments, set_seed
 
 from memsearcher import jsonl
@@ -140,9 +139,7 @@ class SparseLossTrainer(Trainer):
         packed = self._pack(inputs["input_ids"], inputs["attention_mask"], trained)
         with packed.scored(self.accelerator.unwrap_model(model)):
             outputs = model(**packed.inputs, use_cache=False)
-        logits, targets = outputs.logits[:, :-1].flatten(0, 1).float(), packed.labels[:, 1:].flatten()
-        losses = cross_entropy(logits, targets, ignore_index=-100, reduction="none")
-        total = packed.unpack(losses, trained).sum()
+        total = packed.losses(outputs.logits, trained).sum()
         loss = total / (num_items_in_batch if num_items_in_batch is not None else trained.sum())
         return (loss, outputs) if return_outputs else loss
 
