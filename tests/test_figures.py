@@ -78,8 +78,10 @@ def pair(tmp_path):
 
 @pytest.fixture
 def grouped(trained):
-    """A training run with the trajectories of a step."""
+    """A training run with the trajectories of a step and of two evaluations."""
     (trained / "trajectories").mkdir()
+    for step, answer in ((0, "Baht"), (3, "Kip")):
+        write_trajectory(trained / "trajectories" / f"eval-{step:06d}-0000.jsonl", played("a", [3], answer=answer))
     for each in traces.stories()[:4]:
         write_trajectory(trained / "trajectories" / "train-000003-0000.jsonl", each)
     return trained
@@ -291,7 +293,9 @@ def test_every_plot_says_what_its_numbers_are(run, grouped, pair, composed, tmp_
 
 def test_each_figure_is_made_where_there_are_runs_for_it(run, grouped, pair, composed, tmp_path):
     assert [each.id for each in collect(FIGURES, [run, grouped, *pair, composed], "demo", tmp_path)] == list(IDS)
-    assert [each.id for each in collect(FIGURES, [grouped], "demo", tmp_path)] == ["group", "training", "reported"]
+    assert [each.id for each in collect(FIGURES, [grouped], "demo", tmp_path)] == [
+        "group", "training", "rise", "reported"
+    ]  # fmt: skip
 
 
 NAMES = ("memsearcher", "react", "mem1", "truncate", "summarize")
@@ -469,7 +473,7 @@ def test_command_says_what_was_not_drawn_and_what_it_needs(shell, run, pair, tmp
     done = shell("--runs", run, "--out", tmp_path / "figures")
     assert done.exit_code == 0, done.output
     lines = [line for line in done.output.splitlines() if "not drawn" in line]
-    assert [line.partition(":")[0] for line in lines] == ["anatomy", "group", "objectives", "training"]
+    assert [line.partition(":")[0] for line in lines] == ["anatomy", "group", "objectives", "training", "rise"]
     assert lines[0].endswith("on one question (that of --question, if given)")
     runs = ("--runs", pair[0], "--runs", pair[1], "--out", tmp_path / "pair")
     assert "not drawn" not in shell("anatomy", *runs, "--question", "capital").output

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 
-from memsearcher.figures import anatomy, group, plots, tables
+from memsearcher.figures import anatomy, group, plots, rise, tables
 from memsearcher.figures.files import (
     FigureError,
     Source,
@@ -105,6 +105,14 @@ FIGURES = (
         "a training run",
         lambda runs: tables.training(runs.logs),
         plots.training,
+    ),
+    Figure(
+        "rise",
+        "what training adds to EM on validation, run by run",
+        ("run", "group", "last_step", "n", "before", "after", "rise", "low", "high"),
+        "a training run that was evaluated twice",
+        lambda runs: rise.rise(runs.logs),
+        rise.plot,
     ),
     Figure(
         "cache",

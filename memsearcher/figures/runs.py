@@ -6,17 +6,20 @@ import csv
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
 from memsearcher.figures.files import FigureError
+from memsearcher.objective_scoring import has_objectives
+from memsearcher.scoring import score_trajectory
 from memsearcher.trajectory import Trajectory, read_trajectories
 
 RECORDS = "trajectories.jsonl"
 LOG, VALIDATION, CARD = "log.csv", "validation.csv", "run.json"
 # A file a step and process, `train-STEP-PROCESS.jsonl`, as `training/resume.py` writes them.
 STEPS = "trajectories/train-*.jsonl"
+EVALUATIONS = "trajectories/eval-*.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Log:
 
     Attributes:
         seed: of its recipe; None where the folder does not say.
+        ems: of each evaluation, by the step it follows: EM by question, without those that failed.
     """
 
     name: str
@@ -53,6 +57,12 @@ class Log:
     sha256: str
     steps: list[dict[str, str]]
     validation: list[dict[str, str]]
+    ems: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def stem(self) -> str:
+        """The name without the seed at its end, which runs of several seeds have in common."""
+        return self.name if self.seed is None else self.name.removesuffix(f"-{self.seed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +114,8 @@ def read_runs(folders: Iterable[Path], question: str | None = None) -> Runs:
         if (log := folder / LOG).is_file():
             validation = folder / VALIDATION
             rows = read_csv(validation) if validation.is_file() else []
-            logs.append(Log(folder.name, _seed(folder), _sha256([log]), read_csv(log), rows))
+            read = [log, *folder.glob(EVALUATIONS)]
+            logs.append(Log(folder.name, _seed(folder), _sha256(sorted(read)), read_csv(log), rows, _ems(folder)))
             if group := _read_group(folder, question):
                 groups.append(group)
         elif not files:
@@ -129,6 +140,17 @@ def _seed(folder: Path) -> int | None:
         return int(json.loads(card.read_text(encoding="utf-8"))["recipe"]["seed"]) if card.is_file() else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FigureError(f"{card}: it does not say the recipe's seed: {error!r}") from None
+
+
+def _ems(folder: Path) -> dict[int, dict[str, float]]:
+    """EM of every evaluation of a training run (see `Log`), of tasks of one question with golds."""
+    found: dict[int, dict[str, float]] = {}
+    for path in sorted(folder.glob(EVALUATIONS)):
+        for each in read_trajectories(path):
+            scored = each.task.golds and not has_objectives(each.task)
+            if scored and (scores := score_trajectory(each)):
+                found.setdefault(int(path.name.split("-")[1]), {})[each.task.id] = scores.em
+    return found
 
 
 def _read_group(folder: Path, question: str | None) -> Records | None:
