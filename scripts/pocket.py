@@ -1,6 +1,7 @@
 """The pocket runs: every agent warm-started alike, trained by multi-context GRPO, and tested once at the end.
 
-    python -m scripts.pocket                  # all of it, under runs/pocket (days on a CPU, less than one on a GPU)
+    python -m scripts.pocket                  # all of it, under runs/pocket (see docs/pocket.md for the hours)
+    python -m scripts.pocket --workers 2      # two jobs at once, each with half of the cores and a log of its own
     python -m scripts.pocket --list           # the commands, one a line, and which of them are done
     python -m scripts.pocket --only train     # the jobs whose name holds a word
     python -m scripts.pocket --warmstarts     # in its place the early warm starts of all agents, which are compared
@@ -9,18 +10,23 @@
 
 Every job is one `memsearcher` command in a process of its own. A job that is done is not started
 again, and one that was interrupted goes on from where it was, so the same call resumes the chain.
+A model this small gains little from a second core: with a worker a core the chain is about twice as fast.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 
 from rich.console import Console
 
@@ -82,11 +88,17 @@ SMOKE = Size(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command of `memsearcher`, and the file that is there once it is done."""
+    """A command of `memsearcher`.
+
+    Attributes:
+        leaves: the file that is there once it is done.
+        needs: files of other jobs that must be there first.
+    """
 
     name: str
     command: Sequence[str]
     leaves: Path
+    needs: Sequence[Path] = ()
 
 
 def jobs(out: Path, size: Size) -> Iterator[Job]:
@@ -112,20 +124,25 @@ def warm_start(folder: Path, agent: str, size: Size, recipe: str = "pocket-grpo"
 
 def training(folder: Path, agent: str, seed: int, size: Size, changes: Sequence[str] = ()) -> Job:
     """Multi-context GRPO of an agent, on from its warm start."""
-    start = f"model.adapter={folder.parent / f'warm-{agent}' / 'adapter'}"
-    options = settings(f"agent={agent}", f"seed={seed}", start, *size.overrides, *changes)
+    start = folder.parent / f"warm-{agent}" / "adapter"
+    options = settings(f"agent={agent}", f"seed={seed}", f"model.adapter={start}", *size.overrides, *changes)
     command = ["train", "--recipe", "pocket-grpo", "--out", str(folder), *options]
-    return Job(folder.name, command, folder / "adapter" / "agent.json")
+    return Job(folder.name, command, folder / "adapter" / "agent.json", [start / "agent.json"])
 
 
 def testing(folder: Path, out: Path, hops: int, seed: int, size: Size) -> Job:
     """All agents on the same test questions of so many hops, greedy."""
-    adapters = [
-        part for agent in size.agents for part in ("--adapter", f"{agent}={out / f'train-{agent}-{seed}' / 'adapter'}")
-    ]
+    adapters = {agent: out / f"train-{agent}-{seed}" / "adapter" for agent in size.agents}
     command = ["evaluate", "--recipe", "pocket-grpo", "--out", str(folder), "--agents", ",".join(size.agents)]
-    command += ["--tasks", "factbook-test", "--hops", str(hops), "--n", str(size.n), *adapters]
-    return Job(folder.name, [*command, *settings(*size.overrides)], folder / "table.csv")
+    command += ["--tasks", "factbook-test", "--hops", str(hops), "--n", str(size.n)]
+    command += [part for agent, adapter in adapters.items() for part in ("--adapter", f"{agent}={adapter}")]
+    needs = [adapter / "agent.json" for adapter in adapters.values()]
+    return Job(folder.name, [*command, *settings(*size.overrides)], folder / "table.csv", needs)
+
+
+def stage_of(name: str) -> str:
+    """The stage of a job by its name; jobs of one stage take about as long as each other."""
+    return "train" if name.startswith("ablation") else name.partition("-")[0]
 
 
 def settings(*pairs: str) -> list[str]:
@@ -133,24 +150,64 @@ def settings(*pairs: str) -> list[str]:
     return [part for pair in pairs for part in ("--set", pair)]
 
 
-def run(chain: Sequence[Job], log: Path) -> None:
+def run(chain: Sequence[Job], log: Path, workers: int = 1) -> None:
     """Do what is not done yet; a line in `log` for each job with its minutes.
+
+    Of several at once each has its share of the cores and writes what it says to `NAME.log` beside `log`.
+    When one fails, those that do not need it are done all the same.
 
     Raises:
         SystemExit: a job failed.
     """
     console = Console(stderr=True, highlight=False)
-    for number, job in enumerate(chain, 1):
-        if job.leaves.exists():
-            continue
-        console.rule(f"{number} of {len(chain)}: {job.name}")
-        started = time.time()
-        done = subprocess.run([sys.executable, "-m", "memsearcher.cli", *job.command], check=False)
-        if done.returncode:
-            raise SystemExit(f"{job.name} ended with {done.returncode}; the same call goes on from there")
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps({"job": job.name, "minutes": round((time.time() - started) / 60, 1)}) + "\n")
+    waiting = [job for job in chain if not job.leaves.exists()]
+    failed: list[str] = []
+    running: dict[Future[float | None], Job] = {}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(workers) as pool:
+        while waiting or running:
+            ready = [job for job in waiting if all(path.exists() for path in job.needs)]
+            if not (ready or running or failed):
+                ready = waiting[:1]  # what it needs is no job of this chain: its own error says it best
+            for job in ready[: workers - len(running)]:
+                waiting.remove(job)
+                console.rule(f"{job.name}: {len(chain) - len(waiting)} of {len(chain)}")
+                running[pool.submit(_minutes, job, log.parent, workers)] = job
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                job, minutes = running.pop(future), future.result()
+                if minutes is None:
+                    failed.append(job.name)
+                else:
+                    with log.open("a", encoding="utf-8") as lines:
+                        lines.write(json.dumps({"job": job.name, "minutes": minutes}) + "\n")
+                    console.print(f"{job.name}: {minutes} minutes{left([*waiting, *running.values()], log, workers)}")
+    if failed:
+        raise SystemExit(f"{', '.join(failed)} ended with an error; the same call goes on from there")
+
+
+def _minutes(job: Job, logs: Path, workers: int) -> float | None:
+    """Do a job in a process of its own; how long it took, or None where it failed."""
+    started = time.time()
+    command = [sys.executable, "-m", "memsearcher.cli", *job.command]
+    if workers == 1:
+        done = subprocess.run(command, check=False)
+    else:
+        share = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // workers))}
+        with (logs / f"{job.name}.log").open("ab") as said:
+            done = subprocess.run(command, check=False, stdout=said, stderr=said, env={**os.environ, **share})
+    return None if done.returncode else round((time.time() - started) / 60, 1)
+
+
+def left(jobs: Sequence[Job], log: Path, workers: int) -> str:
+    """What is left to do, with about how long by what jobs of each stage took so far."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for line in log.read_text(encoding="utf-8").splitlines():
+        each = json.loads(line)
+        taken[stage_of(each["job"])].append(each["minutes"])
+    known = [mean(taken[stage]) for job in jobs if (stage := stage_of(job.name)) in taken]
+    return f"; {len(jobs)} left, {len(known)} of them about {sum(known) / workers / 60:.1f} hours" if jobs else ""
 
 
 def main() -> None:
@@ -160,6 +217,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
     parser.add_argument("--warmstarts", action="store_true", help="early warm starts of every agent alone")
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--workers", type=int, default=1, help="jobs at once, each with its share of the cores")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="of every command's recipe")
     arguments = parser.parse_args()
     size = SMOKE if arguments.smoke else Size()
@@ -172,7 +230,7 @@ def main() -> None:
         for job in chain:
             print("done" if job.leaves.exists() else "    ", "memsearcher", *job.command)
         return
-    run(chain, arguments.out / "jobs.jsonl")
+    run(chain, arguments.out / "jobs.jsonl", max(1, arguments.workers))
 
 
 if __name__ == "__main__":
