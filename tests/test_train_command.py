@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -218,8 +219,16 @@ def test_a_run_stopped_early_goes_on_later(whole, tmp_path):
     succeeded(run(recipe, tmp_path / "run", "--max-steps", 3))
     assert json.loads((tmp_path / "run" / "adapter" / "agent.json").read_text())["steps"] == 3
     assert [row["step"] for row in rows(tmp_path / "run" / "log.csv")] == ["1", "2", "3"]
-    succeeded(run(recipe, tmp_path / "run"))
-    same(tmp_path / "run", wanted)
+    before = weights(tmp_path / "run")
+    for goal in (3, 2):  # stopped between the last step and the weights
+        shutil.rmtree(tmp_path / "run" / "adapter")
+        succeeded(run(recipe, tmp_path / "run", "--max-steps", goal))
+        assert json.loads((tmp_path / "run" / "adapter" / "agent.json").read_text())["steps"] == 3
+        assert all(torch.equal(each, before[name]) for name, each in weights(tmp_path / "run").items())
+    for _ in range(2):
+        succeeded(run(recipe, tmp_path / "run"))
+        same(tmp_path / "run", wanted)
+        shutil.rmtree(tmp_path / "run" / "adapter")
 
 
 def test_two_processes_of_a_launcher_share_one_run(tmp_path):

@@ -65,7 +65,7 @@ from memsearcher.training.rewards import Reward, as_functions, check_tasks, comp
 from memsearcher.trajectory import Task, Trajectory
 
 
-class MultiContextGRPOTrainer(GRPOTrainer):
+class MultiContextGRPOTrainer(resume.NoStepTooMany, GRPOTrainer):
     """`trl.GRPOTrainer` for agents that rewrite their context (see the module's text).
 
     Args:

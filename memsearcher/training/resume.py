@@ -61,6 +61,22 @@ def last_checkpoint(output_dir: Path) -> Path | None:
     return max(found)[1] if found else None
 
 
+class NoStepTooMany:
+    """Of a Trainer, before it: a run that is at its end does no further step.
+
+    The Trainer looks for the end behind a step alone, so that one stopped between its last step and
+    the weights it leaves would do one more.
+    """
+
+    state: Any
+    control: Any
+
+    def _run_epoch(self, *arguments: Any, **options: Any) -> None:
+        self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
+        if not self.control.should_training_stop:
+            super()._run_epoch(*arguments, **options)  # type: ignore[misc]
+
+
 class StartingPoint(TrainerCallback):
     """Brings a trainer to where its run stands: step count, sampler, events seen, trajectories on disk."""
 

@@ -183,6 +183,9 @@ class StopAt(TrainerCallback):
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        control.should_training_stop = state.global_step >= self.steps
+
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         if state.global_step >= self.steps:
             control.should_training_stop = control.should_save = True

@@ -34,7 +34,7 @@ from memsearcher.training.attention import attend_by_paths
 from memsearcher.training.expert import Demonstrator, Expert, demonstrate
 from memsearcher.training.packing import Packed
 from memsearcher.training.questions import draw_questions
-from memsearcher.training.resume import last_checkpoint
+from memsearcher.training.resume import NoStepTooMany, last_checkpoint
 from memsearcher.training.shop_expert import ShopExpert
 from memsearcher.trajectory import Task, Trajectory, read_trajectories, write_trajectory
 
@@ -122,7 +122,7 @@ def examples(trajectories: list[Trajectory], seed: int) -> tuple[list[dict[str, 
     return rows, counts
 
 
-class SparseLossTrainer(Trainer):
+class SparseLossTrainer(NoStepTooMany, Trainer):
     """Trainer with the mean negative log-likelihood of the trained tokens.
 
     Logits are computed for no others, and what the rows of a batch begin with in common once.
