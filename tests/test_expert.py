@@ -10,7 +10,7 @@ from memsearcher.engines.chat import ChatFormat
 from memsearcher.environments.protocol import EnvironmentFailure
 from memsearcher.objective_scoring import write_answers
 from memsearcher.recipe import Recipe
-from memsearcher.training.expert import HANDS, Expert, Step, as_in, demonstrate
+from memsearcher.training.expert import HANDS, Expert, Step, _last, as_in, demonstrate
 from memsearcher.training.warmstart import ends_right, examples
 from memsearcher.trajectory import Limits, Task
 from tests.scripted import ScriptedEnvironment, answer, names, passage
@@ -73,11 +73,11 @@ def test_word_for_word():
         ("remember", "<memory>Vientiane is the capital of Laos.</memory>"),
         (
             "act",
-            "<think>I need the currency of Laos.</think>\n"
+            "<think>Vientiane is the capital of Laos. I need the currency of Laos.</think>\n"
             '<tool_call>{"name": "search", "arguments": {"query": "currency of Laos"}}</tool_call>',
         ),
         ("remember", "<memory>Vientiane is the capital of Laos. The currency of Laos is the kip.</memory>"),
-        ("act", "<think>The memory has the answer. The currency of Laos is the kip.</think>\n\\boxed{kip}"),
+        ("act", "<think>The currency of Laos is the kip. That answers the question.</think>\n\\boxed{kip}"),
     ]
     assert trajectory.answer == "kip"
     assert trajectory.events == []
@@ -105,22 +105,28 @@ END = f"{SECOND} {THIRD}"
         ("search-r1", [look(ASK, NEEDS[0]), look(THEN, TWO), tell("kip", END)]),
         ("mem1", [look(ASK, NEEDS[0]), look(THEN, TWO), tell("kip", f"{FIRST} {END}")]),
         ("truncate", [called(ASK, NEEDS[0]), called(THEN, TWO), answer("kip", END)]),
-        (
-            "summarize",
-            [
-                called(ASK, NEEDS[0]),
-                FIRST,
-                called(THEN, NEEDS[1]),
-                f"{FIRST} {SECOND}",
-                answer("kip", f"The summary has the answer. {SECOND}"),
-            ],
-        ),
+        ("summarize", [called(ASK, NEEDS[0]), FIRST, called(THEN, TWO), f"{FIRST} {SECOND}", answer("kip", END)]),
     ],
 )
 def test_the_other_agents_word_for_word(agent, written):
     (trajectory,) = demonstrations(agent=agent)
     assert [text for _, text in replies(trajectory)] == written
     assert (trajectory.agent, trajectory.answer, trajectory.events) == (agent, "kip", [])
+
+
+def test_a_thought_begins_with_the_note_that_stands_last():
+    steps = [Step.of(each, careless=True, objective=number) for number, each in ((None, CAPITAL), (2, CURRENCY))]
+    failed = f"{CURRENCY['subject']} - not found."
+    for memory, last in (
+        ("", ""),
+        ("Nothing that was asked for.", ""),
+        (f"{FIRST} {failed}", failed),
+        (f"{failed} {FIRST}", FIRST),
+        (f"{FIRST} {SECOND}", SECOND),
+        (f"{FIRST.upper()}", FIRST.upper()),
+        (f"{FIRST} (2) kip.", "(2) kip."),
+    ):
+        assert _last(steps, memory) == last
 
 
 @ALL

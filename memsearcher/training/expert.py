@@ -5,9 +5,11 @@ the corpus: it searches through the real environment, reads what the agent would
 shown, cut as the agent's is, and asks again in other words where the fact it needs is
 not there. What it writes follows from the question and from what is in the context alone,
 a memory, a state or what is left of the history, so that a model can learn it. Each fact is
-noted once it is read: in the memory or summary, in the state, or in the next thought. What it
-read is spelled as it stands there: a small model copies "Taavi ROIVAS" letter by letter, and
-errs when it has to write the name in small letters.
+noted once it is read: in the memory or summary, in the state, or in the next thought. A thought
+begins with the last note, or with all of the state, and then says what is missing: a model this
+small decides better with the fact before its eyes. What was read is spelled as it stands there:
+a small model copies "Taavi ROIVAS" letter by letter, and errs when it has to write the name in
+small letters.
 """
 
 from __future__ import annotations
@@ -82,16 +84,15 @@ class Hand:
     Attributes:
         search: the action, with `{query}`, and `{json}` for the query as a JSON string.
         answer: with `{answer}`.
-        thinks: what a thought begins with: nothing, the `note` of what was just read, or the whole `state`.
+        thinks: what a thought begins with: the `note` of what was just read, the `last` note in the memory of an
+            agent that reads at the end of a turn, or the whole `state`.
         remember: the reply that writes the memory, with `{memory}`.
-        known: how the last thought begins, of an agent that reads at the end of a turn.
     """
 
     search: str
     answer: str
-    thinks: Literal["", "note", "state"] = ""
+    thinks: Literal["note", "last", "state"]
     remember: str = ""
-    known: str = ""
 
     def act(self, query: str, tool: str) -> str:
         """The action that asks `tool` for `query`."""
@@ -103,8 +104,8 @@ _CALL = '<tool_call>{{"name": {tool}, "arguments": {{"query": {json}}}}}</tool_c
 _BOX = "\\boxed{{{answer}}}"
 _TAG = "<search>{query}</search>"
 HANDS: dict[str, Hand] = {
-    "memsearcher": Hand(_CALL, _BOX, remember="<memory>{memory}</memory>", known="The memory has the answer."),
-    "summarize": Hand(_CALL, _BOX, remember="{memory}", known="The summary has the answer."),
+    "memsearcher": Hand(_CALL, _BOX, "last", remember="<memory>{memory}</memory>"),
+    "summarize": Hand(_CALL, _BOX, "last", remember="{memory}"),
     "truncate": Hand(_CALL, _BOX, "note"),
     "react": Hand(_TAG, f"<answer>{_BOX}</answer>", "note"),
     "search-r1": Hand(_TAG, "<answer>{answer}</answer>", "note"),
@@ -169,15 +170,14 @@ class Expert:
             whole = _needed(trajectory.task, steps, whole)
         if call.purpose == "remember":
             return hand.remember.format(memory=whole)
-        lead = {"": "", "note": note, "state": whole}[hand.thinks]
+        lead = {"note": note, "last": _last(steps, whole), "state": whole}[hand.thinks]
         seen = f"{noted} {note}"
         missing = _next(steps, seen)
         if missing is None:
             fact, answer = as_in(seen, steps[-1].fact), as_in(seen, trajectory.task.golds[0])
-            known = f"{hand.known} {fact}" if hand.known else f"{lead} That answers the question."
             if _drawn(trajectory.task, len(steps), self.wordy) and holds(fact, answer):
                 answer = fact
-            return f"<think>{known}</think>\n{hand.answer.format(answer=answer)}"
+            return f"<think>{lead} That answers the question.</think>\n{hand.answer.format(answer=answer)}"
         tried = sum(f"{query} - not found" in seen for query in missing.queries)
         query = missing.queries[min(tried, len(missing.queries) - 1)]
         return f"<think>{f'{lead} {_NEED}'.lstrip()}{missing.ask}.</think>\n{hand.act(query, self.tool)}"
@@ -238,6 +238,14 @@ def _needed(task: Task, steps: Sequence[Step], memory: str) -> str:
         if all(shorts):
             memory = memory.replace(fact, " ".join(shorts).replace(step.answer, as_in(fact, step.answer)))
     return memory.strip()
+
+
+def _last(steps: Sequence[Step], memory: str) -> str:
+    """The note that stands last in a memory, as it stands there; empty where there is none."""
+    notes = [each for step in steps for each in (step.fact, step.short) if each]
+    notes += [f"{query} - not found." for step in steps for query in step.queries]
+    ends = {memory.casefold().rfind(each.casefold()) + len(each): each for each in notes if holds(memory, each)}
+    return as_in(memory, ends[max(ends)]) if ends else ""
 
 
 def _read(trajectory: Trajectory, talk: Conversation, steps: Sequence[Step], noted: str) -> str:
