@@ -9,7 +9,8 @@ It reads runs as they stand, finished or not, and writes
 - `validation.csv`: EM, cover-EM (the answer contains a gold) and turns of every evaluation, of all questions and of
   each kind;
 - `gains.csv`: the last evaluation against the one before training, question by question, by each measure, for each
-  run and, where an agent has several seeds, for their mean at the last step that all of them came to.
+  run and, where an agent has several seeds, for their mean at the last step that all of them came to;
+- `budget.csv`: what each run, and the warm start it begins from, was trained on, and how long that took.
 
 A rise of EM without one of cover-EM is one of form alone: the same answers, said as the measure wants them.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +35,14 @@ from memsearcher.figures.runs import LOG, read_csv
 from memsearcher.figures.tables import kind_of
 from memsearcher.scoring import score_trajectory
 from memsearcher.statistics import Interval, bootstrap_mean, mcnemar, paired_difference
+from memsearcher.training.adapter import CARD
 from memsearcher.training.resume import read_steps
 from memsearcher.trajectory import Trajectory
 
 Row = dict[str, Any]
 ALL, CHANGED = "all", ("ablation-", "trial-")
 MEASURES = ("em", "cover_em", "turns")
+TOKENS = ("tokens", "trained_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class TrainingRun:
         kinds: of each question.
         played: a row a trajectory of training.
         log: the rows of its log.
+        start: the card of the adapter it begins from; None where that is no warm start or is not there any more.
     """
 
     name: str
@@ -62,6 +66,7 @@ class TrainingRun:
     kinds: dict[str, str]
     played: list[Row]
     log: list[dict[str, str]]
+    start: dict[str, Any] | None
 
     @classmethod
     def read(cls, folder: Path) -> TrainingRun:
@@ -84,7 +89,12 @@ class TrainingRun:
         change = folder.name.partition("-")[2] if folder.name.startswith(CHANGED) else ""
         recipe = card["recipe"]
         played = [played_row(step, each) for step, each in read_steps(folder)]
-        return cls(folder.name, recipe["agent"], recipe["seed"], change, dict(found), kinds, played, log)
+        start = Path(recipe["model"]["adapter"] or "") / CARD
+        warm = json.loads(start.read_text(encoding="utf-8")) if start.is_file() else {}
+        return cls(
+            folder.name, recipe["agent"], recipe["seed"], change, dict(found), kinds, played, log,
+            warm if "counts" in warm else None,
+        )  # fmt: skip
 
     @property
     def about(self) -> Row:
@@ -121,6 +131,24 @@ def validation_rows(run: TrainingRun) -> list[Row]:
                     row |= {measure: each.mean, f"{measure}_low": each.low, f"{measure}_high": each.high}
                 rows.append({**run.about, **row})
     return rows
+
+
+def budget(run: TrainingRun) -> Row:
+    """What a run was trained on, and the warm start before it.
+
+    Of the warm start: `conversations` in its steps, with `tokens` and `trained_tokens` by their mean over all
+    that it could draw from. Of the run: `steps`, `trajectories`, `sampled_tokens` and, of a core or a GPU, `minutes`.
+    """
+    row: Row = dict(run.about)
+    if run.start:
+        settings, counts = run.start["recipe"]["warmstart"], run.start["counts"]
+        drawn = settings["steps"] * settings["batch"]
+        row |= {"warm_conversations": drawn, "warm_minutes": run.start["minutes"]}
+        row |= {f"warm_{name}": round(counts[name] / counts["conversations"] * drawn) for name in TOKENS}
+    sizes = Counter(each["step"] for each in run.played)
+    sampled = sum(float(each["trajectories/sampled_tokens"]) * sizes[int(float(each["step"]))] for each in run.log)
+    row |= {"steps": len(run.log), "trajectories": sum(sizes.values()), "sampled_tokens": round(sampled)}
+    return {**row, "minutes": round(sum(float(each["step_time"]) for each in run.log) / 60, 1)}
 
 
 def gain(runs: Sequence[TrainingRun], first: int, last: int, measure: str) -> Row:
@@ -171,6 +199,7 @@ def main() -> None:
     write(arguments.out / "groups.csv", [{**run.about, **row} for run in runs for row in run.played])
     write(arguments.out / "validation.csv", [row for run in runs for row in validation_rows(run)])
     write(arguments.out / "gains.csv", gains)
+    write(arguments.out / "budget.csv", [budget(run) for run in runs if run.log])
     print(markdown_table([shown(row) for row in gains]) if gains else "no run was evaluated twice yet")
 
 

@@ -25,12 +25,16 @@ def evaluation(right, failed=(), wordy=()):
     ]  # fmt: skip
 
 
-def trained(folder, seed, evaluations, agent="memsearcher", failed=(), wordy=()):
+def trained(folder, seed, evaluations, agent="memsearcher", failed=(), wordy=(), start=None):
     """A run folder with evaluations by step."""
-    jsonl.replace(folder / "run.json", json.dumps({"recipe": {"agent": agent, "seed": seed}}).encode())
+    recipe = {"agent": agent, "seed": seed, "model": {"adapter": start and str(start)}}
+    jsonl.replace(folder / "run.json", json.dumps({"recipe": recipe}).encode())
     for step, right in evaluations.items():
         write_step(folder, "eval", step, 0, evaluation(right, failed, wordy))
-    jsonl.write_csv(folder / "log.csv", [{"reward": 0.5, "step": 1}, {"reward": 0.7, "step": 2}])
+    jsonl.write_csv(folder / "log.csv", [
+        {"reward": 0.5, "step": 1, "trajectories/sampled_tokens": 10.5, "step_time": 90},
+        {"reward": 0.7, "step": 2, "trajectories/sampled_tokens": 20.0, "step_time": 36},
+    ])  # fmt: skip
 
 
 @pytest.fixture
@@ -156,3 +160,25 @@ def test_one_evaluation_is_no_rise_and_none_is_refused(tmp_path, tables, capsys)
     with pytest.raises(SystemExit):
         tables()
     assert "has no training run that was evaluated" in capsys.readouterr().err
+
+
+def test_the_budget_is_that_of_the_run_and_of_the_warm_start_before_it(tmp_path, tables):
+    card = {
+        "recipe": {"warmstart": {"steps": 10, "batch": 4}}, "minutes": 3.5,
+        "counts": {"conversations": 80, "tokens": 8100, "trained_tokens": 404},
+    }  # fmt: skip
+    jsonl.replace(tmp_path / "warm" / "agent.json", json.dumps(card).encode())
+    jsonl.replace(tmp_path / "reinforced" / "agent.json", json.dumps({"steps": 6}).encode())
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a"}, start=tmp_path / "warm")
+    trained(tmp_path / "train-react-0", 0, {0: "a"}, agent="react", start=tmp_path / "gone")
+    trained(tmp_path / "train-mem1-0", 0, {0: "a"}, agent="mem1", start=tmp_path / "reinforced")
+    write_step(tmp_path / "train-memsearcher-0", "train", 1, 0, evaluation("a"))
+    write_step(tmp_path / "train-memsearcher-0", "train", 2, 0, evaluation("ab")[:2])
+    found, _ = tables()
+    rows = {row["agent"]: row for row in found["budget"]}
+    names = ("warm_conversations", "warm_tokens", "warm_trained_tokens", "warm_minutes", "steps", "trajectories")
+    mine = rows["memsearcher"]
+    assert [mine[each] for each in (*names, "sampled_tokens", "minutes")] == [
+        "40", "4050", "202", "3.5", "2", "6", "82", "2.1"
+    ]  # fmt: skip
+    assert rows["react"]["warm_tokens"] == rows["mem1"]["warm_tokens"] == ""
