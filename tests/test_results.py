@@ -10,6 +10,7 @@ import pytest
 from memsearcher.evaluation.report import number
 from memsearcher.figures.runs import read_csv
 from memsearcher.statistics import Interval
+from tests import reinforced
 
 ROOT = Path(__file__).parent.parent
 CARDS = sorted(path.parent for path in (ROOT / "data").glob("pocket*/results.csv"))
@@ -100,31 +101,49 @@ def interval(measure, row, columns, signed=False):
     return number(measure, Interval(*(float(row[each]) for each in columns)), signed)
 
 
-def test_the_page_of_the_pocket_runs_says_what_reinforcement_changed():
-    page = (ROOT / "docs/pocket.md").read_text(encoding="utf-8")
-    mine = [row for row in read_csv(ROOT / "figures/pocket/gains.csv") if not row["change"]]
-    wanted = [
-        [
-            row["seed"].replace(" ", ", "), row["last_step"], row["measure"],
-            *(f"{float(row[each]):.{1 if row['measure'] == 'turns' else 3}f}" for each in ("before", "after")),
-            interval(row["measure"], row, ("rise", "low", "high"), signed=True),
-        ]
-        for row in mine
-    ]  # fmt: skip
-    assert printed("docs/pocket.md", ("seed", "steps", "measure", "before", "after", "rise")) == wanted
-    means = {row["measure"]: row for row in mine if not row["run"]}
-    assert f"EM rises by {float(means['em']['rise']):.2f}" in page
-    assert f"take {float(means['turns']['after']):.1f} turns in place of {float(means['turns']['before']):.1f}" in page
-    rewards = defaultdict(list)
-    for row in read_csv(ROOT / "figures/pocket/log.csv"):
-        if not row["change"]:
-            rewards[row["step"]].append(float(row["reward"]))
-    assert f"from {mean(rewards['1']):.2f} in the first step to {mean(rewards['5'] + rewards['6']):.2f}" in page
-    noise = read_csv(ROOT / "figures/pocket/noise.csv")
-    (ours,) = (row for row in noise if (row["run"], row["questions"]) == ("train-memsearcher-1", "all"))
+PAGE = (ROOT / "docs/pocket.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("make", reinforced.TABLES, ids=lambda make: make.__name__)
+def test_the_page_of_the_pocket_runs_prints_the_tables_of_reinforcement(make):
+    assert printed("docs/pocket.md", reinforced.TABLES[make]) == make()
+
+
+def test_the_page_and_the_readme_say_what_reinforcement_changed():
+    ems, covers, turns = (
+        {agent: row for agent, name, *row in reinforced.rises() if name == measure}
+        for measure in ("em", "cover_em", "turns")
+    )
+    gains = ", ".join(f"{float(ems[agent][2].split()[0]):.2f} ({name})" for agent, name in NAMES.items())
+    assert f"EM rises by {gains}" in PAGE
+    for agent in ("react", "memsearcher", "mem1"):
+        assert f"({'cover-EM ' * (agent == 'react')}{covers[agent][0]})" in PAGE
+    assert f"With the note before the thought it takes {turns['memsearcher'][1]} in place of" in PAGE
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"EM +{float(ems['memsearcher'][2].split()[0]):.2f} on validation" in readme
+
+
+NAMES = {"memsearcher": "MemSearcher", "react": "ReAct", "mem1": "MEM1"}
+
+
+def test_the_page_of_the_pocket_runs_says_what_the_note_before_a_thought_changed():
+    rows = [row for row in reinforced.read("validation") if row["questions"] == "all"]
+    before = {row["seed"]: row for row in rows if row["change"].startswith("wordy-em-seed") and row["step"] == "6"}
+    wordy = ("trial-wordy-em-seed", "train-memsearcher")
+    starts = {row["cover_em"] for row in rows if row["step"] == "0" and row["run"].startswith(wordy)}
+    low, high = (f"{each:.3f}" for each in sorted(map(float, starts)))
+    assert f"cover-EM of the warm start went from {low} to {high} on the same questions" in PAGE
+    ems = [f"{float(before[seed]['em']):.3f}" for seed in reinforced.SEEDS]
+    assert f"from {ems[0]}, {ems[1]} and {ems[2]} (seeds 0, 1 and 2" in PAGE
+    assert f"took {mean(float(row['turns']) for row in before.values()):.1f} turns in place of 3.8" in PAGE
+    gained = mean(float(row["em"]) for row in before.values()) - 0.15
+    assert f"The three `wordy-em` seeds rose, by {gained:.3f} on average" in PAGE
+    assert f"Seed 2 had EM {ems[2]} and {float(before['2']['turns']):.1f} turns there" in PAGE
+    noise = reinforced.read("noise")
+    (ours,) = (row for row in noise if (row["run"], row["questions"]) == ("trial-wordy-em-seed-1", "all"))
     (theirs,) = (row for row in noise if (row["run"], row["questions"]) == ("trial-from-shipped", "all"))
     for row in (ours, theirs):
-        assert f"{float(row['cosine']):.3f} ± {float(row['error']):.3f} ({row['groups']} groups" in page
+        assert f"{float(row['cosine']):.3f} ± {float(row['error']):.3f} ({row['groups']} groups" in PAGE
 
 
 def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left():

@@ -1,0 +1,91 @@
+"""The tables of docs/pocket.md on reinforcement and the test after it, as they follow from `figures/pocket`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+
+from memsearcher.evaluation.report import number
+from memsearcher.figures.runs import read_csv
+from memsearcher.statistics import Interval
+
+FOLDER = Path(__file__).parent.parent / "figures" / "pocket"
+SEEDS = ("0", "1", "2")
+
+
+def read(name):
+    return read_csv(FOLDER / f"{name}.csv")
+
+
+def interval(measure, row, columns, signed=False):
+    return number(measure, Interval(*(float(row[each]) for each in columns)), signed)
+
+
+def thousands(value):
+    return f"{round(float(value), -3):,.0f}"
+
+
+def by_agent(name):
+    """The rows of the runs that depart in nothing, by agent."""
+    rows = [row for row in read(name) if not row["change"]]
+    return {agent: [row for row in rows if row["agent"] == agent] for agent in ("memsearcher", "react", "mem1")}
+
+
+def budgets():
+    """agent, conversations, tokens, trained tokens, minutes, sampled tokens, minutes of reinforcement"""
+    return [
+        [
+            agent, rows[0]["warm_conversations"], thousands(rows[0]["warm_tokens"]),
+            thousands(rows[0]["warm_trained_tokens"]), rows[0]["warm_minutes"],
+            thousands(mean(float(row["sampled_tokens"]) for row in rows)),
+            f"{mean(float(row['minutes']) for row in rows):.0f}",
+        ]
+        for agent, rows in by_agent("budget").items()
+    ]  # fmt: skip
+
+
+def rises():
+    """agent, measure, before, after, rise: of the mean over seeds, of the one seed where there is no other"""
+    return [
+        [
+            agent, row["measure"],
+            *(f"{float(row[each]):.{1 if row['measure'] == 'turns' else 3}f}" for each in ("before", "after")),
+            interval(row["measure"], row, ("rise", "low", "high"), signed=True),
+        ]
+        for agent, rows in by_agent("gains").items()
+        for row in means(rows)
+    ]  # fmt: skip
+
+
+def means(rows):
+    return [row for row in rows if not row["run"]] or rows
+
+
+def seeds():
+    """agent, seed 0, seed 1, seed 2: EM after the last step"""
+    found = {
+        agent: {row["seed"]: f"{float(row['after']):.3f}" for row in rows if row["run"] and row["measure"] == "em"}
+        for agent, rows in by_agent("gains").items()
+    }
+    return [[agent, *(ems.get(seed, "–") for seed in SEEDS)] for agent, ems in found.items()]
+
+
+TABLES = {
+    budgets: ("agent", "conversations", "tokens", "trained_tokens", "minutes", "tokens_sampled", "minutes_a_seed"),
+    rises: ("agent", "measure", "before", "after", "rise"),
+    seeds: ("agent", "seed_0", "seed_1", "seed_2"),
+}
+"""By what makes its rows: the columns that a table of the page has."""
+
+
+def main():
+    """Print the tables, to be put into the page."""
+    for make, columns in TABLES.items():
+        print(f"\n{make.__name__}\n\n| {' | '.join(each.replace('_', ' ') for each in columns)} |")
+        print("|---" * len(columns) + "|")
+        for row in make():
+            print(f"| {' | '.join(row)} |")
+
+
+if __name__ == "__main__":
+    main()
