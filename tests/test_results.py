@@ -9,7 +9,7 @@ import pytest
 
 from memsearcher.evaluation.report import number
 from memsearcher.figures.runs import read_csv
-from memsearcher.statistics import Interval
+from memsearcher.statistics import Interval, paired_difference
 from tests import reinforced
 
 ROOT = Path(__file__).parent.parent
@@ -133,6 +133,9 @@ def test_the_page_of_the_pocket_runs_says_what_the_note_before_a_thought_changed
     starts = {row["cover_em"] for row in rows if row["step"] == "0" and row["run"].startswith(wordy)}
     low, high = (f"{each:.3f}" for each in sorted(map(float, starts)))
     assert f"cover-EM of the warm start went from {low} to {high} on the same questions" in PAGE
+    pairs = [(float(row["cover_em_with"]), float(row["cover_em_without"])) for row in reinforced.read("note")]
+    rise = number("em", paired_difference(*zip(*pairs, strict=True), seed=0), signed=True)
+    assert f"{rise}, {pairs.count((1, 0))} turned right and {pairs.count((0, 1))} wrong" in PAGE
     ems = [f"{float(before[seed]['em']):.3f}" for seed in reinforced.SEEDS]
     assert f"from {ems[0]}, {ems[1]} and {ems[2]} (seeds 0, 1 and 2" in PAGE
     assert f"took {mean(float(row['turns']) for row in before.values()):.1f} turns in place of 3.8" in PAGE
