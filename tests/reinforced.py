@@ -11,6 +11,7 @@ from memsearcher.statistics import Interval
 
 FOLDER = Path(__file__).parent.parent / "figures" / "pocket"
 SEEDS = ("0", "1", "2")
+TESTED = ("em", "f1", "all_found", "turns", "peak_tokens")
 
 
 def read(name):
@@ -70,10 +71,52 @@ def seeds():
     return [[agent, *(ems.get(seed, "–") for seed in SEEDS)] for agent, ems in found.items()]
 
 
+def tested():
+    """questions, agent, n, failed, and the measures of the test"""
+    rows = [row for row in read("tested") if row["measure"] in TESTED]
+    places = dict.fromkeys((row["tasks"], row["agent"]) for row in rows)
+    return [
+        [tasks, agent, mine["em"]["n"], mine["em"]["failed"],
+         *(interval(measure, mine[measure], ("mean", "low", "high")) for measure in TESTED)]
+        for tasks, agent in places
+        for mine in [{row["measure"]: row for row in rows if (row["tasks"], row["agent"]) == (tasks, agent)}]
+    ]  # fmt: skip
+
+
+def differences():
+    """questions, first, second, difference in EM, right alone, p"""
+    return [
+        [
+            row["tasks"], row["first"], row["second"],
+            interval("em", row, ("difference", "low", "high"), signed=True),
+            f"{row['only_first']}, {row['only_second']}", f"{float(row['p']):.2g}",
+        ]
+        for row in read("tested-pairs")
+        if row["measure"] == "em"
+    ]  # fmt: skip
+
+
+def contexts(agent, tasks, searches=("True",)):
+    """Mean tokens in the contexts of turns that search, or of all, from the first on."""
+    rows = [row for row in read("tested-context") if (row["agent"], row["tasks"]) == (agent, tasks)]
+    turns: dict[int, list[tuple[int, float]]] = {}
+    for row in rows:
+        if row["searches"] in searches:
+            turns.setdefault(int(row["turn"]), []).append((int(row["n"]), float(row["tokens"])))
+    return [sum(n * each for n, each in found) / sum(n for n, _ in found) for found in turns.values()]
+
+
+def listed(values):
+    texts = [f"{each:,.0f}" for each in values]
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
 TABLES = {
     budgets: ("agent", "conversations", "tokens", "trained_tokens", "minutes", "tokens_sampled", "minutes_a_seed"),
     rises: ("agent", "measure", "before", "after", "rise"),
     seeds: ("agent", "seed_0", "seed_1", "seed_2"),
+    tested: ("questions", "agent", "n", "failed", *TESTED),
+    differences: ("questions", "first", "second", "difference_in_EM", "right_alone", "p"),
 }
 """By what makes its rows: the columns that a table of the page has."""
 

@@ -75,11 +75,13 @@ def test_the_page_of_the_pocket_runs_prints_its_tables(name, measures):
     assert printed("docs/pocket.md", ("agent", "n", "failed", *measures)) == wanted
 
 
-def test_the_readme_says_what_the_early_table_says():
+def test_the_readme_says_how_the_agents_compare():
     ems = {row["agent"]: row for row in read_csv(ROOT / "figures/early/factbook.csv") if row["measure"] == "em"}
     said = {agent: interval("em", row, ("mean", "low", "high")) for agent, row in ems.items()}
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"ReAct is ahead: EM {said['react']} and MemSearcher {said['memsearcher']} on 200 questions" in text
+    tested = {agent: em for tasks, agent, _, _, em, *_ in reinforced.tested() if tasks == "2-hop"}
+    assert f"{tested['react']} and {tested['memsearcher']} on 300 test questions of two hops" in text
 
 
 def test_the_page_of_the_pocket_runs_prints_their_differences():
@@ -123,6 +125,21 @@ def test_the_page_and_the_readme_say_what_reinforcement_changed():
     assert f"EM +{float(ems['memsearcher'][2].split()[0]):.2f} on validation" in readme
 
 
+def test_the_page_of_the_pocket_runs_says_how_long_contexts_were_in_the_test():
+    for tasks in {row["tasks"] for row in reinforced.read("tested-context")}:
+        hops, kept = tasks[0], ("True", "False")
+        ours = reinforced.contexts("memsearcher", tasks)
+        assert f"{reinforced.listed(ours)} tokens in the turns that search (questions of {WORDS[hops]} hops" in PAGE
+        spread = max(abs(each / ours[1] - 1) for each in ours[1:])
+        assert f"from the second on within {spread:.1%}" in PAGE
+        theirs = reinforced.listed(reinforced.contexts("react", tasks, kept))
+        assert f"{theirs} in turns 1 to 6 (questions of {WORDS[hops]} hops)" in PAGE
+    for row in reinforced.read("tested-pairs"):
+        if row["measure"] == "em" and row["tasks"] != "all":
+            assert f"by {-float(row['difference']):.3f} on {WORDS[row['tasks'][0]]} hops" in PAGE
+
+
+WORDS = {"2": "two", "3": "three", "4": "four"}
 NAMES = {"memsearcher": "MemSearcher", "react": "ReAct", "mem1": "MEM1"}
 
 

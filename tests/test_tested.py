@@ -7,8 +7,8 @@ import pytest
 from memsearcher.evaluation.run import Evaluation
 from memsearcher.evaluation.table import Arm
 from memsearcher.recipe import Recipe
-from memsearcher.trajectory import Limits, Task, Trajectory
-from scripts.tested import main, tables
+from memsearcher.trajectory import Action, Call, Limits, Step, Task, Trajectory, write_trajectory
+from scripts.tested import context_rows, main, tables
 
 
 def evaluated(folder, **answers):
@@ -37,7 +37,8 @@ def runs(tmp_path):
 
 
 def test_tables_are_of_each_number_of_hops_and_of_all(runs):
-    table, pairs = tables(runs)
+    table, pairs, contexts = tables(runs)
+    assert contexts == []  # nothing was counted
     ems = {(row["seed"], row["tasks"], row["agent"]): row for row in table if row["measure"] == "em"}
     shown = {name: (row["mean"], row["n"], row["failed"]) for name, row in ems.items()}
     assert shown == {
@@ -48,7 +49,6 @@ def test_tables_are_of_each_number_of_hops_and_of_all(runs):
         (0, "all", "memsearcher"): (0.6, 5, 1),
         (0, "all", "react"): (0.5, 6, 0),
         (1, "2-hop", "memsearcher"): (0, 2, 0),
-        (1, "all", "memsearcher"): (0, 2, 0),
     }
     ems = {row["tasks"]: row for row in pairs if row["measure"] == "em"}
     assert {name: (row["n"], row["only_first"], row["only_second"]) for name, row in ems.items()} == {
@@ -66,3 +66,21 @@ def test_the_command_writes_both_tables_or_says_what_is_missing(runs, tmp_path, 
     with pytest.raises(SystemExit):
         main()
     assert "has no evaluation test-HOPS-hops-SEED" in capsys.readouterr().err
+
+
+def test_contexts_are_of_turns_that_search_and_of_those_that_answer(tmp_path):
+    first, second, failed = (Trajectory(Task(name, "?", ("kip",)), "react", Limits(), answer="kip") for name in "abc")
+    failed.error = "TimeoutError: slow"
+    for each, sizes in ((first, (10, 30)), (second, (20, 40, 7)), (failed, (99,))):
+        for tokens in sizes:
+            turn = each.begin_turn("")
+            turn.calls = [Call("act", 0, 0, "eos", tokens - 2, 2)]
+            if each is second or tokens == 10:
+                turn.steps = [Step(Action("search", {"query": "q"}))]
+        write_trajectory(tmp_path / "t.jsonl", each)
+    assert context_rows(tmp_path / "t.jsonl") == [
+        {"turn": 1, "searches": True, "n": 2, "tokens": 15},
+        {"turn": 2, "searches": False, "n": 1, "tokens": 30},
+        {"turn": 2, "searches": True, "n": 1, "tokens": 40},
+        {"turn": 3, "searches": True, "n": 1, "tokens": 7},
+    ]
