@@ -6,7 +6,7 @@ import pytest
 
 from memsearcher import jsonl
 from memsearcher.figures.rise import plot, rise
-from memsearcher.figures.runs import Log, read_runs
+from memsearcher.figures.runs import read_runs
 from memsearcher.statistics import paired_difference
 from memsearcher.trajectory import Limits, Task, Trajectory, write_trajectory
 
@@ -51,14 +51,13 @@ def test_seeds_end_where_all_came_and_have_a_mean_over_what_never_failed(folders
     assert (rows["train"]["low"], rows["train"]["high"]) == (wanted.low, wanted.high)
 
 
-def test_seeds_without_two_evaluations_in_common_stand_alone():
-    right, wrong = {"q": 1.0}, {"q": 0.0}
-    logs = [
-        Log("train-0", 0, "", [], [], {0: wrong, 6: right}),
-        Log("train-1", 1, "", [], [], {0: wrong, 4: wrong}),
-        Log("train-2", 2, "", [], [], {0: {"other": 1.0}, 6: right}),
+def test_seeds_without_two_evaluations_in_common_stand_alone(tmp_path):
+    folders = [
+        trained(tmp_path / "train-0", 0, {0: ["Baht"], 6: ["Kip"]}),
+        trained(tmp_path / "train-1", 1, {0: ["Baht"], 4: ["Baht"]}),
+        trained(tmp_path / "train-2", 2, {0: [None, "Kip"], 6: ["Kip"]}),  # no question that never failed
     ]
-    rows = rise(logs)
+    rows = rise(read_runs(folders).logs)
     assert [(row["run"], row["group"], row["last_step"]) for row in rows] == [
         ("train-0", "train-0", 6), ("train-1", "train-1", 4)
     ]  # fmt: skip

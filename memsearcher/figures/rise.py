@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -17,7 +18,10 @@ import plotly.graph_objects as go
 from memsearcher.figures.runs import Log
 from memsearcher.figures.style import GREY, LOOKS, WIDTH, Kind, figure
 from memsearcher.figures.tables import Rows
+from memsearcher.objective_scoring import has_objectives
+from memsearcher.scoring import score_trajectory
 from memsearcher.statistics import paired_difference
+from memsearcher.trajectory import read_trajectories
 
 ROW = 22
 
@@ -46,20 +50,31 @@ def rise(logs: Sequence[Log]) -> Rows:
 
 def _rise(name: str, group: str, runs: Sequence[Log], end: int | None = None) -> dict[str, Any] | None:
     """The row of some runs up to `end`; None where they share no two evaluations, or no question."""
-    steps = sorted(set.intersection(*(set(log.ems) for log in runs)))
+    steps = sorted(set.intersection(*(set(log.evaluations) for log in runs)))
     if len(steps) < 2:
         return None
     first, last = steps[0], steps[-1] if end is None else end
-    asked = set.intersection(*(set(log.ems[step]) for log in runs for step in (first, last)))
+    ems = [[_ems(log.evaluations[step]) for log in runs] for step in (first, last)]
+    asked = sorted(set.intersection(*(set(each) for side in ems for each in side)))
     if not asked:
         return None
-    before, after = ([mean(log.ems[step][each] for log in runs) for each in sorted(asked)] for step in (first, last))
+    before, after = ([mean(each[question] for each in side) for question in asked] for side in ems)
     difference = paired_difference(after, before, seed=0)
     return {
         "run": name, "group": group, "seeds": " ".join(str(log.seed) for log in runs if log.seed is not None),
         "first_step": first, "last_step": last, "n": len(asked), "before": mean(before), "after": mean(after),
         "rise": difference.mean, "low": difference.low, "high": difference.high,
     }  # fmt: skip
+
+
+def _ems(files: Sequence[Path]) -> dict[str, float]:
+    """EM by question of an evaluation, of tasks of one question with golds, without those that failed."""
+    found = {}
+    for each in (each for path in files for each in read_trajectories(path)):
+        scored = each.task.golds and not has_objectives(each.task)
+        if scored and (scores := score_trajectory(each)):
+            found[each.task.id] = scores.em
+    return found
 
 
 def plot(table: pd.DataFrame, kind: Kind) -> go.Figure:

@@ -11,8 +11,6 @@ from itertools import groupby
 from pathlib import Path
 
 from memsearcher.figures.files import FigureError
-from memsearcher.objective_scoring import has_objectives
-from memsearcher.scoring import score_trajectory
 from memsearcher.trajectory import Trajectory, read_trajectories
 
 RECORDS = "trajectories.jsonl"
@@ -49,7 +47,7 @@ class Log:
 
     Attributes:
         seed: of its recipe; None where the folder does not say.
-        ems: of each evaluation, by the step it follows: EM by question, without those that failed.
+        evaluations: the files of each evaluation's trajectories, by the step it follows.
     """
 
     name: str
@@ -57,7 +55,7 @@ class Log:
     sha256: str
     steps: list[dict[str, str]]
     validation: list[dict[str, str]]
-    ems: dict[int, dict[str, float]] = field(default_factory=dict)
+    evaluations: dict[int, tuple[Path, ...]] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
@@ -114,8 +112,8 @@ def read_runs(folders: Iterable[Path], question: str | None = None) -> Runs:
         if (log := folder / LOG).is_file():
             validation = folder / VALIDATION
             rows = read_csv(validation) if validation.is_file() else []
-            read = [log, *folder.glob(EVALUATIONS)]
-            logs.append(Log(folder.name, _seed(folder), _sha256(sorted(read)), read_csv(log), rows, _ems(folder)))
+            digest = _sha256([log, *sorted(folder.glob(EVALUATIONS))])
+            logs.append(Log(folder.name, _seed(folder), digest, read_csv(log), rows, _evaluations(folder)))
             if group := _read_group(folder, question):
                 groups.append(group)
         elif not files:
@@ -142,15 +140,10 @@ def _seed(folder: Path) -> int | None:
         raise FigureError(f"{card}: it does not say the recipe's seed: {error!r}") from None
 
 
-def _ems(folder: Path) -> dict[int, dict[str, float]]:
-    """EM of every evaluation of a training run (see `Log`), of tasks of one question with golds."""
-    found: dict[int, dict[str, float]] = {}
-    for path in sorted(folder.glob(EVALUATIONS)):
-        for each in read_trajectories(path):
-            scored = each.task.golds and not has_objectives(each.task)
-            if scored and (scores := score_trajectory(each)):
-                found.setdefault(int(path.name.split("-")[1]), {})[each.task.id] = scores.em
-    return found
+def _evaluations(folder: Path) -> dict[int, tuple[Path, ...]]:
+    """The files of a training run's evaluations (see `Log`)."""
+    steps = groupby(sorted(folder.glob(EVALUATIONS)), key=lambda path: int(path.name.split("-")[1]))
+    return {step: tuple(files) for step, files in steps}
 
 
 def _read_group(folder: Path, question: str | None) -> Records | None:
