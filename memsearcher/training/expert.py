@@ -170,7 +170,7 @@ class Expert:
             whole = _needed(trajectory.task, steps, whole)
         if call.purpose == "remember":
             return hand.remember.format(memory=whole)
-        lead = {"note": note, "last": _last(steps, whole), "state": whole}[hand.thinks]
+        lead = {"note": note, "last": _last(steps, noted), "state": whole}[hand.thinks]
         seen = f"{noted} {note}"
         missing = _next(steps, seen)
         if missing is None:

@@ -45,7 +45,9 @@ class ShopExpert:
         note = self._note(script, done) if done else ""
         if call.purpose == "remember":
             return hand.remember.format(memory=note)
-        thought = f"{note if hand.thinks else ''} {_plan(script[done][1])}".lstrip()
+        # What an agent with a memory noted stands right before its thought: the page it is on, and nothing older.
+        lead = "" if hand.thinks == "last" else note
+        thought = f"{lead} {_plan(script[done][1])}".lstrip()
         return f"<think>{thought}</think>\n{hand.act(write_action(script[done][1]), self.tool)}"
 
     def _script(self, task: Task) -> Script:
