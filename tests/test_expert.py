@@ -129,6 +129,19 @@ def test_a_thought_begins_with_the_note_that_stands_last():
         assert _last(steps, memory) == last
 
 
+def test_a_note_that_is_not_shown_begins_no_thought():
+    class Forgetful(MemSearcher):
+        """Its memory never reaches the next turn."""
+
+        def _context(self, task, memory, last):
+            return super()._context(task, "", last)
+
+    environment = ScriptedEnvironment(BOOKS)
+    (trajectory,) = demonstrate(Forgetful(Limits(turns=3)), environment, Expert(), CHAT, [task()])
+    thoughts = [text for purpose, text in replies(trajectory) if purpose == "act"]
+    assert len(thoughts) == 3 and all(each.startswith(f"<think>{NEEDS[0]}") for each in thoughts)
+
+
 @ALL
 def test_in_every_format_it_asks_again_in_other_words(agent):
     books = {
