@@ -31,6 +31,7 @@ from typing import Any
 
 from memsearcher import jsonl
 from memsearcher.evaluation.report import markdown_table, number
+from memsearcher.figures.rise import over_seeds
 from memsearcher.figures.runs import LOG, read_csv
 from memsearcher.figures.tables import kind_of
 from memsearcher.scoring import score_trajectory
@@ -156,12 +157,14 @@ def gain(runs: Sequence[TrainingRun], first: int, last: int, measure: str) -> Ro
 
     Of a single run, `won` and `lost` count the questions that turned right and wrong, and p is McNemar's.
     """
-    asked = [each for each in runs[0].kinds if all(each in run.scores[step] for run in runs for step in (first, last))]
-    before, after = (
-        [mean(run.scores[step][each][measure] for run in runs) for each in asked] for step in (first, last)
+    before, after = over_seeds(
+        *(
+            [{question: score[measure] for question, score in run.scores[step].items()} for run in runs]
+            for step in (first, last)
+        )
     )
     rise = paired_difference(after, before, seed=0)
-    row: Row = {"measure": measure, "first_step": first, "last_step": last, "n": len(asked)}
+    row: Row = {"measure": measure, "first_step": first, "last_step": last, "n": len(before)}
     row |= {"before": mean(before), "after": mean(after)}
     row |= {"rise": rise.mean, "low": rise.low, "high": rise.high, "won": None, "lost": None, "p": None}
     if len(runs) == 1 and measure != "turns":

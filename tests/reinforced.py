@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import mean
 
-from memsearcher.evaluation.report import number
+from memsearcher.evaluation.report import markdown_table, number
 from memsearcher.figures.runs import read_csv
 from memsearcher.statistics import Interval
 
@@ -124,10 +124,8 @@ TABLES = {
 def main():
     """Print the tables, to be put into the page."""
     for make, columns in TABLES.items():
-        print(f"\n{make.__name__}\n\n| {' | '.join(each.replace('_', ' ') for each in columns)} |")
-        print("|---" * len(columns) + "|")
-        for row in make():
-            print(f"| {' | '.join(row)} |")
+        head = [each.replace("_", " ") for each in columns]
+        print(f"\n{make.__name__}\n\n{markdown_table([dict(zip(head, row, strict=True)) for row in make()])}")
 
 
 if __name__ == "__main__":

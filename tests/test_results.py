@@ -9,10 +9,12 @@ import pytest
 
 from memsearcher.evaluation.report import number
 from memsearcher.figures.runs import read_csv
-from memsearcher.statistics import Interval, paired_difference
+from memsearcher.statistics import paired_difference
 from tests import reinforced
+from tests.reinforced import interval
 
 ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/pocket.md").read_text(encoding="utf-8")
 CARDS = sorted(path.parent for path in (ROOT / "data").glob("pocket*/results.csv"))
 
 
@@ -102,13 +104,6 @@ def test_the_page_of_the_pocket_runs_prints_their_differences():
     assert printed("docs/pocket.md", ("first", "second", "difference in EM", "right alone", "p")) == wanted
 
 
-def interval(measure, row, columns, signed=False):
-    return number(measure, Interval(*(float(row[each]) for each in columns)), signed)
-
-
-PAGE = (ROOT / "docs/pocket.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("make", reinforced.TABLES, ids=lambda make: make.__name__)
 def test_the_page_of_the_pocket_runs_prints_the_tables_of_reinforcement(make):
     assert printed("docs/pocket.md", reinforced.TABLES[make]) == make()
@@ -170,7 +165,6 @@ def test_the_page_of_the_pocket_runs_says_what_the_note_before_a_thought_changed
 
 
 def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left():
-    page = (ROOT / "docs/pocket.md").read_text(encoding="utf-8")
     tables = {name: read_csv(ROOT / f"figures/pocket/{name}.csv") for name in ("gains", "groups", "log", "validation")}
     ems = {(row["change"], row["step"], row["questions"]): row for row in tables["validation"]}
     last = {row["change"]: row["last_step"] for row in tables["gains"]}
@@ -194,8 +188,8 @@ def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left(
 
     (first,) = (row for row in tables["gains"] if (row["change"], row["measure"]) == ("format_f1-seed-0", "em"))
     rise = interval("em", first, ("rise", "low", "high"), signed=True).replace("-", "−", 1).replace("(-", "(−")
-    assert f"{rise}, {first['won']} questions turned right and {first['lost']} wrong" in page
-    assert f"McNemar's p {float(first['p']):.2f}" in page
+    assert f"{rise}, {first['won']} questions turned right and {first['lost']} wrong" in PAGE
+    assert f"McNemar's p {float(first['p']):.2f}" in PAGE
 
     groups = defaultdict(list)
     for row in tables["groups"]:
@@ -207,17 +201,17 @@ def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left(
         if all(row["em"] != "1.0" for row in each) and len({row["reward"] for row in each}) > 1
     ]
     right = sum(any(row["em"] == "1.0" for row in each) for each in groups.values())
-    assert f"Of the {len(groups)} groups of eight attempts" in page and f"{right} had a right one" in page
-    assert f"In {len(nobody)} of the {len(groups)} groups nobody was right" in page
+    assert f"Of the {len(groups)} groups of eight attempts" in PAGE and f"{right} had a right one" in PAGE
+    assert f"In {len(nobody)} of the {len(groups)} groups nobody was right" in PAGE
     gave = {
         turns: [float(row["advantage"]) for each in nobody for row in each if row["turns"] == turns] for turns in "36"
     }
-    assert f"an advantage of −{-mean(gave['6']):.2f} on average (n = {len(gave['6'])})" in page
-    assert f"those that answered in the third +{mean(gave['3']):.2f} (n = {len(gave['3'])})" in page
+    assert f"an advantage of −{-mean(gave['6']):.2f} on average (n = {len(gave['6'])})" in PAGE
+    assert f"those that answered in the third +{mean(gave['3']):.2f} (n = {len(gave['3'])})" in PAGE
 
     hot = [f"{float(row['trajectories/turns']):.1f}" for row in tables["log"] if row["change"] == "f1-rate-4e-4"]
-    assert f"turns went from {hot[0]} to {hot[1]}" in page
+    assert f"turns went from {hot[0]} to {hot[1]}" in PAGE
     steps = [row for row in tables["log"] if row["change"] == "format_f1-seed-0"]
     sample, update = (mean(float(row[f"time/{part}"]) for row in steps) for part in ("generate", "update"))
-    assert f"({sample:.0f} s to sample, {update:.0f} s to update, mean of {len(steps)} steps)" in page
-    assert f"gets {float(ems['from-shipped', '0', '3-hop']['em']):.3f} of those of three hops right" in page
+    assert f"({sample:.0f} s to sample, {update:.0f} s to update, mean of {len(steps)} steps)" in PAGE
+    assert f"gets {float(ems['from-shipped', '0', '3-hop']['em']):.3f} of those of three hops right" in PAGE

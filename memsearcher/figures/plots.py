@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 import plotly.graph_objects as go
 
+from memsearcher.figures.runs import stem
 from memsearcher.figures.style import LOOKS, WIDTH, End, Kind, Look, figure, look_of, name_ends, wrapped
 
 SPAN = 10
@@ -126,7 +127,8 @@ def training(table: pd.DataFrame, kind: Kind) -> go.Figure:
         f"Line: reward, debiased exponential moving average over {SPAN} steps; dotted, with points: EM on the<br>"
         "fixed validation questions. Faint: each step, or each seed where a line is the mean over several.<br>"
     )
-    stems = [_stem(run, seed) for run, seed in zip(table["run"], table["seed"], strict=True)]
+    runs_seeds = zip(table["run"], table["seed"], strict=True)
+    stems = [stem(run, None if pd.isna(seed) else int(seed)) for run, seed in runs_seeds]
     groups = {str(name): _runs(rows) for name, rows in table.groupby(stems, sort=False)}
     seeds = {name: ", ".join(str(int(seed)) for seed, _ in runs) for name, runs in groups.items() if len(runs) > 1}
     caption += "; ".join(f"{name}: seeds {each}" for name, each in seeds.items()) or "One line a run."
@@ -154,11 +156,6 @@ def training(table: pd.DataFrame, kind: Kind) -> go.Figure:
     drawn.update_yaxes(range=[0, 1.02])
     name_ends(drawn, ends)
     return drawn
-
-
-def _stem(run: str, seed: float) -> str:
-    """The name of a run without the seed at its end."""
-    return run if pd.isna(seed) else run.removesuffix(f"-{int(seed)}")
 
 
 def _runs(rows: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:

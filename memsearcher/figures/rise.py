@@ -7,7 +7,7 @@ depart from, is drawn here.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from memsearcher.figures.runs import Log
+from memsearcher.figures.runs import Log, stem
 from memsearcher.figures.style import GREY, LOOKS, WIDTH, Kind, figure
 from memsearcher.figures.tables import Rows
 from memsearcher.objective_scoring import has_objectives
@@ -37,7 +37,7 @@ def rise(logs: Sequence[Log]) -> Rows:
     """
     seeds: dict[str, list[Log]] = {}
     for log in logs:
-        seeds.setdefault(log.stem, []).append(log)
+        seeds.setdefault(stem(log.name, log.seed), []).append(log)
     rows: Rows = []
     for name, runs in seeds.items():
         if len(runs) > 1 and (mean_row := _rise(name, name, runs)):
@@ -54,17 +54,27 @@ def _rise(name: str, group: str, runs: Sequence[Log], end: int | None = None) ->
     if len(steps) < 2:
         return None
     first, last = steps[0], steps[-1] if end is None else end
-    ems = [[_ems(log.evaluations[step]) for log in runs] for step in (first, last)]
-    asked = sorted(set.intersection(*(set(each) for side in ems for each in side)))
-    if not asked:
+    before, after = over_seeds(*([_ems(log.evaluations[step]) for log in runs] for step in (first, last)))
+    if not before:
         return None
-    before, after = ([mean(each[question] for each in side) for question in asked] for side in ems)
     difference = paired_difference(after, before, seed=0)
     return {
         "run": name, "group": group, "seeds": " ".join(str(log.seed) for log in runs if log.seed is not None),
-        "first_step": first, "last_step": last, "n": len(asked), "before": mean(before), "after": mean(after),
+        "first_step": first, "last_step": last, "n": len(before), "before": mean(before), "after": mean(after),
         "rise": difference.mean, "low": difference.low, "high": difference.high,
     }  # fmt: skip
+
+
+def over_seeds(
+    before: Sequence[Mapping[str, float]], after: Sequence[Mapping[str, float]]
+) -> tuple[list[float], list[float]]:
+    """The values of each question, by question in two evaluations of some runs, as means over the runs.
+
+    Of the questions, in one order, that have a value in all.
+    """
+    asked = sorted(set.intersection(*(set(values) for values in (*before, *after))))
+    first, last = ([mean(values[each] for values in side) for each in asked] for side in (before, after))
+    return first, last
 
 
 def _ems(files: Sequence[Path]) -> dict[str, float]:

@@ -57,11 +57,6 @@ class Log:
     validation: list[dict[str, str]]
     evaluations: dict[int, tuple[Path, ...]] = field(default_factory=dict)
 
-    @property
-    def stem(self) -> str:
-        """The name without the seed at its end, which runs of several seeds have in common."""
-        return self.name if self.seed is None else self.name.removesuffix(f"-{self.seed}")
-
 
 @dataclass(frozen=True, slots=True)
 class Runs:
@@ -112,13 +107,19 @@ def read_runs(folders: Iterable[Path], question: str | None = None) -> Runs:
         if (log := folder / LOG).is_file():
             validation = folder / VALIDATION
             rows = read_csv(validation) if validation.is_file() else []
-            digest = _sha256([log, *sorted(folder.glob(EVALUATIONS))])
-            logs.append(Log(folder.name, _seed(folder), digest, read_csv(log), rows, _evaluations(folder)))
+            evaluations = _evaluations(folder)
+            digest = _sha256([log, *(path for files in evaluations.values() for path in files)])
+            logs.append(Log(folder.name, _seed(folder), digest, read_csv(log), rows, evaluations))
             if group := _read_group(folder, question):
                 groups.append(group)
         elif not files:
             raise FigureError(f"{folder}: neither {RECORDS} nor {LOG} is there; name a run, evaluation or training run")
     return Runs(tuple(records), tuple(logs), tuple(groups), question)
+
+
+def stem(name: str, seed: int | None) -> str:
+    """The name of a training run without the seed at its end, which runs of several seeds have in common."""
+    return name if seed is None else name.removesuffix(f"-{seed}")
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
