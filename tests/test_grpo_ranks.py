@@ -60,6 +60,7 @@ def worker(folder):
         assert mine == theirs
     train_with_real_generation(Path(folder) / "real")
     refuse_different_settings(Path(folder) / "real")
+    torch.distributed.destroy_process_group()  # left to the interpreter's end, gloo's threads may abort the process
 
 
 def train_with_real_generation(folder):

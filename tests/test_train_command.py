@@ -455,4 +455,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     Writes.dies_at = int(sys.argv[1])
     training_run.MultiContextGRPOTrainer = Writes
-    cli.app(sys.argv[2:])
+    code = cli.app(sys.argv[2:], standalone_mode=False)
+    assert not torch.distributed.is_initialized()
+    sys.exit(code)

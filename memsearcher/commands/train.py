@@ -33,8 +33,12 @@ def train(
             for name, value in plan(settings, agent, folder, max_steps):
                 out.print(f"{name:<24}{value}", soft_wrap=True, markup=False)
             return
+        import torch
+
         from memsearcher.training.run import train as run_training
 
         weights = run_training(settings, agent, make_environment(settings), folder, max_steps)
         if os.environ.get("RANK", "0") == "0":
             out.print(f"weights: {weights}", soft_wrap=True)
+        if torch.distributed.is_initialized():  # left to the interpreter's end, gloo's threads may abort the process
+            torch.distributed.destroy_process_group()
