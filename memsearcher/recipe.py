@@ -121,6 +121,7 @@ class WarmStart:
             the model meets the prompt of a last turn.
         careless: the share of the expert's steps that start with a query that is too short; of none in the web shop.
         wordy: the share of questions that the expert answers with a whole sentence; of none in the web shop.
+        frugal: whether the expert's memory drops what no later step needs; not in the web shop.
     """
 
     questions: dict[str, int] = field(default_factory=lambda: {"2-hop": 300, "3-hop": 100, "4-hop": 50})
@@ -134,6 +135,7 @@ class WarmStart:
     exact_turns: float = 0.25
     careless: float = 0.1
     wordy: float = 0.0
+    frugal: bool = False
     save_every: int = 25
 
 

@@ -18,7 +18,15 @@ from memsearcher.environments.protocol import EnvironmentFailure
 from memsearcher.recipe import Model, Recipe, WarmStart
 from memsearcher.tasks import factbook
 from memsearcher.training import warmstart
-from memsearcher.training.warmstart import SparseLossTrainer, pad, record_demonstrations, train, warm_start
+from memsearcher.training.expert import Expert
+from memsearcher.training.warmstart import (
+    SparseLossTrainer,
+    make_expert,
+    pad,
+    record_demonstrations,
+    train,
+    warm_start,
+)
 from memsearcher.trajectory import Limits, read_trajectories
 from tests.scripted import ScriptedEnvironment
 from tests.test_expert import BOOKS, task
@@ -107,6 +115,11 @@ def test_loss_and_gradient_equal_a_slow_reference(kind, batch, accumulated, tmp_
     assert watch.gradients.keys() == wanted.keys()
     for name, gradient in watch.gradients.items():
         assert torch.allclose(gradient, wanted[name], rtol=1e-6, atol=1e-6), name
+
+
+def test_the_recipe_says_how_the_expert_plays():
+    asked = recipe(careless=0.3, wordy=0.5, frugal=True)
+    assert make_expert(asked, ScriptedEnvironment(BOOKS)) == Expert(0.3, asked.tool, frugal=True, wordy=0.5)
 
 
 def test_loss_without_a_count_is_the_mean_of_the_batch(tmp_path):

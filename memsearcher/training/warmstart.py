@@ -56,7 +56,8 @@ def make_expert(recipe: Recipe, environment: Environment) -> Demonstrator:
     """Who shows how an environment is played in."""
     if isinstance(environment, WebShopEnvironment):
         return ShopExpert(environment.shop, recipe.tool)
-    return Expert(recipe.warmstart.careless, recipe.tool, wordy=recipe.warmstart.wordy)
+    settings = recipe.warmstart
+    return Expert(settings.careless, recipe.tool, settings.frugal, settings.wordy)
 
 
 def record_demonstrations(recipe: Recipe, environment: Environment, chat: ChatFormat, path: Path) -> list[Trajectory]:
