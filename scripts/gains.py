@@ -8,8 +8,12 @@ It reads runs as they stand, finished or not, and writes
 - `groups.csv`: every trajectory of training: its group (step and question), turns, EM, reward and advantage;
 - `validation.csv`: EM, cover-EM (the answer contains a gold) and turns of every evaluation, of all questions and of
   each kind;
+- `contexts.csv`: mean tokens in the context of each turn of every evaluation (`scripts.tested.context_rows`);
+- `questions.csv`: each question of every evaluation, by each measure;
 - `gains.csv`: the last evaluation against the one before training, question by question, by each measure, for each
   run and, where an agent has several seeds, for their mean at the last step that all of them came to;
+- `changes.csv`: each ablation and trial against the run of its agent and seed that departs in nothing, on the same
+  questions, before training and at the last step that both came to;
 - `budget.csv`: what each run, and the warm start it begins from, was trained on, and how long that took.
 
 A rise of EM without one of cover-EM is one of form alone: the same answers, said as the measure wants them.
@@ -39,6 +43,7 @@ from memsearcher.statistics import Interval, bootstrap_mean, mcnemar, paired_dif
 from memsearcher.training.adapter import CARD
 from memsearcher.training.resume import read_steps
 from memsearcher.trajectory import Trajectory
+from scripts.tested import context_rows
 
 Row = dict[str, Any]
 ALL, CHANGED = "all", ("ablation-", "trial-")
@@ -53,6 +58,7 @@ class TrainingRun:
     Attributes:
         change: what follows `ablation-` or `trial-` in the name of its folder; empty where it departs in nothing.
         scores: of each evaluation, by the step it follows: the measures by question, without those that failed.
+        contexts: of each evaluation, by the step it follows: `scripts.tested.context_rows`.
         kinds: of each question.
         played: a row a trajectory of training.
         log: the rows of its log.
@@ -64,6 +70,7 @@ class TrainingRun:
     seed: int
     change: str
     scores: dict[int, dict[str, dict[str, float]]]
+    contexts: dict[int, list[Row]]
     kinds: dict[str, str]
     played: list[Row]
     log: list[dict[str, str]]
@@ -80,7 +87,9 @@ class TrainingRun:
         card = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         found: dict[int, dict[str, dict[str, float]]] = defaultdict(dict)
         kinds: dict[str, str] = {}
+        evaluated: dict[int, list[Trajectory]] = defaultdict(list)
         for step, trajectory in read_steps(folder, "eval"):
+            evaluated[step].append(trajectory)
             kinds[trajectory.task.id] = kind_of(trajectory, folder.name)
             if scores := score_trajectory(trajectory):
                 found[step][trajectory.task.id] = {
@@ -93,13 +102,18 @@ class TrainingRun:
         start = Path(recipe["model"]["adapter"] or "") / CARD
         warm = json.loads(start.read_text(encoding="utf-8")) if start.is_file() else {}
         return cls(
-            folder.name, recipe["agent"], recipe["seed"], change, dict(found), kinds, played, log,
+            folder.name, recipe["agent"], recipe["seed"], change, dict(found),
+            {step: context_rows(each) for step, each in evaluated.items()}, kinds, played, log,
             warm if "counts" in warm else None,
         )  # fmt: skip
 
     @property
     def about(self) -> Row:
         return {"run": self.name, "agent": self.agent, "seed": self.seed, "change": self.change}
+
+    def values(self, step: int, measure: str) -> dict[str, float]:
+        """A measure of each question in an evaluation."""
+        return {question: score[measure] for question, score in self.scores[step].items()}
 
     @property
     def ends(self) -> tuple[int, int] | None:
@@ -134,6 +148,20 @@ def validation_rows(run: TrainingRun) -> list[Row]:
     return rows
 
 
+def context_table(run: TrainingRun) -> list[Row]:
+    """Contexts of each evaluation: `step, turn, searches, n, tokens`."""
+    return [{**run.about, "step": step, **row} for step, rows in sorted(run.contexts.items()) for row in rows]
+
+
+def question_rows(run: TrainingRun) -> list[Row]:
+    """Each question of each evaluation that did not fail there: `step, question, kind` and the measures."""
+    return [
+        {**run.about, "step": step, "question": question, "kind": run.kinds[question], **measures}
+        for step, scores in sorted(run.scores.items())
+        for question, measures in sorted(scores.items())
+    ]
+
+
 def budget(run: TrainingRun) -> Row:
     """What a run was trained on, and the warm start before it.
 
@@ -153,25 +181,42 @@ def budget(run: TrainingRun) -> Row:
 
 
 def gain(runs: Sequence[TrainingRun], first: int, last: int, measure: str) -> Row:
-    """The rise of a measure between two evaluations that all runs have, over the questions that never failed.
-
-    Of a single run, `won` and `lost` count the questions that turned right and wrong, and p is McNemar's.
-    """
-    before, after = over_seeds(
-        *(
-            [{question: score[measure] for question, score in run.scores[step].items()} for run in runs]
-            for step in (first, last)
-        )
-    )
+    """The rise of a measure between two evaluations that all runs have, over the questions that never failed."""
+    before, after = over_seeds(*([run.values(step, measure) for run in runs] for step in (first, last)))
     rise = paired_difference(after, before, seed=0)
     row: Row = {"measure": measure, "first_step": first, "last_step": last, "n": len(before)}
-    row |= {"before": mean(before), "after": mean(after)}
-    row |= {"rise": rise.mean, "low": rise.low, "high": rise.high, "won": None, "lost": None, "p": None}
-    if len(runs) == 1 and measure != "turns":
-        pairs = list(zip(before, after, strict=True))
-        won, lost = pairs.count((0.0, 1.0)), pairs.count((1.0, 0.0))
-        row |= {"won": won, "lost": lost, "p": mcnemar(won, lost)}
-    return row
+    row |= {"before": mean(before), "after": mean(after), "rise": rise.mean, "low": rise.low, "high": rise.high}
+    return row | (turned(before, after, measure) if len(runs) == 1 else turned((), (), measure))
+
+
+def turned(before: Sequence[float], after: Sequence[float], measure: str) -> Row:
+    """How many questions turned right (`won`) and wrong (`lost`), and McNemar's p; empty where nothing is right."""
+    if measure == "turns" or not before:
+        return {"won": None, "lost": None, "p": None}
+    pairs = list(zip(before, after, strict=True))
+    won, lost = pairs.count((0.0, 1.0)), pairs.count((1.0, 0.0))
+    return {"won": won, "lost": lost, "p": mcnemar(won, lost)}
+
+
+def change_rows(runs: Sequence[TrainingRun]) -> list[Row]:
+    """What each run with a change does otherwise than the one of its agent and seed without: rows a step and measure.
+
+    `base` and `mean` are means over the questions that failed in neither, `won` and `lost` those that the change
+    turned right and wrong.
+    """
+    bases = {(run.agent, run.seed): run for run in runs if not run.change}
+    rows = []
+    for run in (each for each in runs if each.change and (each.agent, each.seed) in bases):
+        base = bases[run.agent, run.seed]
+        common = sorted(set(run.scores) & set(base.scores))
+        for step in dict.fromkeys((*common[:1], *common[-1:])):
+            for measure in MEASURES:
+                theirs, mine = over_seeds([base.values(step, measure)], [run.values(step, measure)])
+                by = paired_difference(mine, theirs, seed=0)
+                row: Row = {"measure": measure, "step": step, "n": len(mine), "base": mean(theirs), "mean": mean(mine)}
+                row |= {"difference": by.mean, "low": by.low, "high": by.high, **turned(theirs, mine, measure)}
+                rows.append({**run.about, **row})
+    return rows
 
 
 def gain_rows(runs: Sequence[TrainingRun]) -> list[Row]:
@@ -201,7 +246,10 @@ def main() -> None:
     write(arguments.out / "log.csv", [{**run.about, **row} for run in runs for row in run.log])
     write(arguments.out / "groups.csv", [{**run.about, **row} for run in runs for row in run.played])
     write(arguments.out / "validation.csv", [row for run in runs for row in validation_rows(run)])
+    write(arguments.out / "contexts.csv", [row for run in runs for row in context_table(run)])
+    write(arguments.out / "questions.csv", [row for run in runs for row in question_rows(run)])
     write(arguments.out / "gains.csv", gains)
+    write(arguments.out / "changes.csv", change_rows(runs))
     write(arguments.out / "budget.csv", [budget(run) for run in runs if run.log])
     print(markdown_table([shown(row) for row in gains]) if gains else "no run was evaluated twice yet")
 

@@ -54,11 +54,17 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of everything a chain takes; `overrides` go to every command."""
+    """How much of everything a chain takes.
+
+    Attributes:
+        longer: whether MemSearcher is also trained on from a warm start of 3.6 times the tokens, as what is shipped is.
+        overrides: settings that go to every command.
+    """
 
     agents: Sequence[str] = TRAINED
     seeds: Sequence[int] = SEEDS
     ablations: Sequence[str] = tuple(ABLATIONS)
+    longer: bool = True
     hops: Sequence[int] = HOPS
     n: int = 300
     overrides: Sequence[str] = ()
@@ -68,6 +74,7 @@ SMOKE = Size(
     agents=("memsearcher", "react"),
     seeds=(0,),
     ablations=("memory-untrained",),
+    longer=False,
     hops=(2,),
     n=2,
     overrides=(
@@ -110,6 +117,10 @@ def jobs(out: Path, size: Size) -> Iterator[Job]:
             yield training(out / f"train-{agent}-{seed}", agent, seed, size)
     for name in size.ablations:
         yield training(out / f"ablation-{name}", "memsearcher", size.seeds[0], size, ABLATIONS[name])
+    if size.longer:
+        longer = out / "longer-memsearcher" / "adapter"
+        yield go_on(longer.parent, out / "warm-memsearcher" / "adapter", size)
+        yield training(out / "trial-longer", "memsearcher", size.seeds[0], size, start=longer)
     for seed in size.seeds:
         for hops in size.hops:
             yield testing(out / f"test-{hops}-hops-{seed}", out, hops, seed, size)
@@ -122,9 +133,18 @@ def warm_start(folder: Path, agent: str, size: Size, recipe: str = "pocket-grpo"
     return Job(folder.name, command, folder / "adapter" / "agent.json")
 
 
-def training(folder: Path, agent: str, seed: int, size: Size, changes: Sequence[str] = ()) -> Job:
-    """Multi-context GRPO of an agent, on from its warm start."""
-    start = folder.parent / f"warm-{agent}" / "adapter"
+def go_on(folder: Path, start: Path, size: Size) -> Job:
+    """A second warm start of MemSearcher, on from the first."""
+    options = settings("model.adapter=null", f"warmstart.start={start}", *size.overrides)
+    command = ["warmstart", "--recipe", "pocket-longer", "--out", str(folder), *options]
+    return Job(folder.name, command, folder / "adapter" / "agent.json", [start / "agent.json"])
+
+
+def training(
+    folder: Path, agent: str, seed: int, size: Size, changes: Sequence[str] = (), start: Path | None = None
+) -> Job:
+    """Multi-context GRPO of an agent, on from its warm start or from another adapter."""
+    start = start or folder.parent / f"warm-{agent}" / "adapter"
     options = settings(f"agent={agent}", f"seed={seed}", f"model.adapter={start}", *size.overrides, *changes)
     command = ["train", "--recipe", "pocket-grpo", "--out", str(folder), *options]
     return Job(folder.name, command, folder / "adapter" / "agent.json", [start / "agent.json"])
@@ -142,7 +162,7 @@ def testing(folder: Path, out: Path, hops: int, seed: int, size: Size) -> Job:
 
 def stage_of(name: str) -> str:
     """The stage of a job by its name; jobs of one stage take about as long as each other."""
-    return "train" if name.startswith("ablation") else name.partition("-")[0]
+    return "train" if name.startswith(("ablation", "trial")) else name.partition("-")[0]
 
 
 def settings(*pairs: str) -> list[str]:

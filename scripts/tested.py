@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean
 
@@ -23,7 +24,7 @@ from memsearcher import jsonl
 from memsearcher.evaluation.measures import Row
 from memsearcher.evaluation.run import Evaluation
 from memsearcher.evaluation.table import Arm, pair_rows, table_rows
-from memsearcher.trajectory import read_trajectories
+from memsearcher.trajectory import Trajectory
 
 ALL = "all"
 
@@ -43,7 +44,7 @@ def tables(runs: Path) -> tuple[list[Row], list[Row], list[Row]]:
             evaluation = Evaluation.open(folder)
             for arm, rows in evaluation.results().items():
                 about = {"seed": seed, "agent": arm.agent, "tasks": f"{hops}-hop"}
-                contexts += [{**about, **row} for row in context_rows(evaluation.run(arm).path)]
+                contexts += [{**about, **row} for row in context_rows(evaluation.run(arm).stream())]
                 for questions in (f"{hops}-hop", ALL):
                     sets[seed, questions][arm.agent].append((arm, rows))
     if not sets:
@@ -64,10 +65,10 @@ def tables(runs: Path) -> tuple[list[Row], list[Row], list[Row]]:
     return table, pairs, contexts
 
 
-def context_rows(path: Path) -> list[Row]:
-    """`turn, searches, n, tokens`: of the trajectories in a file that did not fail, where tokens were counted."""
+def context_rows(trajectories: Iterable[Trajectory]) -> list[Row]:
+    """`turn, searches, n, tokens`: of the trajectories that did not fail, where tokens were counted."""
     found: dict[tuple[int, bool], list[int]] = defaultdict(list)
-    for each in read_trajectories(path) if path.is_file() else ():
+    for each in trajectories:
         for number, (turn, tokens) in enumerate(zip(each.turns, each.context_tokens, strict=True), 1):
             if each.error is None and tokens is not None:
                 found[number, bool(turn.steps)].append(tokens)

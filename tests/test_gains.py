@@ -7,7 +7,7 @@ import pytest
 
 from memsearcher import jsonl
 from memsearcher.training.resume import write_step
-from memsearcher.trajectory import Limits, Task, Trajectory
+from memsearcher.trajectory import Call, Limits, Task, Trajectory
 from scripts import gains
 
 HOPS = {"a": 2, "b": 2, "c": 3, "d": 3}
@@ -100,6 +100,19 @@ def test_rises_of_runs_and_of_the_mean_over_seeds(tmp_path, tables):
     }  # fmt: skip
 
 
+def test_contexts_of_an_evaluation_are_counted_turn_by_turn(tmp_path, tables):
+    trained(tmp_path / "train-memsearcher-0", 0, {})
+    played = evaluation("a")
+    for tokens, each in zip((10, 30), played, strict=False):
+        each.begin_turn("").calls = [Call("act", 0, 0, "eos", tokens - 2, 2)]
+    write_step(tmp_path / "train-memsearcher-0", "eval", 6, 0, played)
+    found, _ = tables()
+    (row,) = found["contexts"]
+    assert [row[each] for each in ("run", "step", "turn", "searches", "n", "tokens")] == [
+        "train-memsearcher-0", "6", "1", "False", "2", "20"
+    ]  # fmt: skip
+
+
 def test_every_trajectory_of_training_has_a_row(tmp_path, tables):
     trained(tmp_path / "train-memsearcher-0", 0, {0: "a"})
     played = evaluation("a", failed="b")
@@ -182,3 +195,27 @@ def test_the_budget_is_that_of_the_run_and_of_the_warm_start_before_it(tmp_path,
         "40", "4050", "202", "3.5", "2", "6", "82", "2.1"
     ]  # fmt: skip
     assert rows["react"]["warm_tokens"] == rows["mem1"]["warm_tokens"] == ""
+
+
+def test_a_change_is_compared_question_by_question_with_the_run_that_it_departs_from(tmp_path, tables):
+    trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 6: "ab", 12: "abcd"})
+    trained(tmp_path / "ablation-memory-16", 0, {0: "", 6: "bc"}, failed="d")
+    trained(tmp_path / "trial-odd", 1, {0: "a"})  # no run of this seed to compare with
+    trained(tmp_path / "trial-begun", 0, {0: "abc"}, wordy="d")
+    found, _ = tables()
+    rows = {(row["change"], row["step"], row["measure"]): row for row in found["changes"]}
+    measures = {"em", "cover_em", "turns"}
+    assert {each[:2] for each in rows} == {("memory-16", "0"), ("memory-16", "6"), ("begun", "0")}
+    assert {each[2] for each in rows} == measures
+    told = ("n", "base", "mean", "difference", "won", "lost")
+    third = pytest.approx(1 / 3)
+    assert [float(rows["memory-16", "0", "em"][each]) for each in told] == [3, third, 0, -1 / 3, 0, 1]
+    assert [float(rows["memory-16", "6", "em"][each]) for each in told] == [3, 2 / 3, 2 / 3, 0, 1, 1]
+    assert [float(rows["begun", "0", "em"][each]) for each in told] == [4, 0.25, 0.75, 0.5, 2, 0]
+    assert [float(rows["begun", "0", "cover_em"][each]) for each in told] == [4, 0.25, 1, 0.75, 3, 0]
+    assert rows["begun", "0", "turns"]["p"] == ""
+
+    asked = [row for row in found["questions"] if (row["run"], row["step"]) == ("ablation-memory-16", "6")]
+    assert [(row["question"], row["kind"], row["em"]) for row in asked] == [
+        ("a", "2-hop", "0.0"), ("b", "2-hop", "1.0"), ("c", "3-hop", "1.0"),
+    ]  # fmt: skip

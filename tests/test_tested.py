@@ -7,7 +7,7 @@ import pytest
 from memsearcher.evaluation.run import Evaluation
 from memsearcher.evaluation.table import Arm
 from memsearcher.recipe import Recipe
-from memsearcher.trajectory import Action, Call, Limits, Step, Task, Trajectory, write_trajectory
+from memsearcher.trajectory import Action, Call, Limits, Step, Task, Trajectory
 from scripts.tested import context_rows, main, tables
 
 
@@ -68,7 +68,7 @@ def test_the_command_writes_both_tables_or_says_what_is_missing(runs, tmp_path, 
     assert "has no evaluation test-HOPS-hops-SEED" in capsys.readouterr().err
 
 
-def test_contexts_are_of_turns_that_search_and_of_those_that_answer(tmp_path):
+def test_contexts_are_of_turns_that_search_and_of_those_that_answer():
     first, second, failed = (Trajectory(Task(name, "?", ("kip",)), "react", Limits(), answer="kip") for name in "abc")
     failed.error = "TimeoutError: slow"
     for each, sizes in ((first, (10, 30)), (second, (20, 40, 7)), (failed, (99,))):
@@ -77,8 +77,7 @@ def test_contexts_are_of_turns_that_search_and_of_those_that_answer(tmp_path):
             turn.calls = [Call("act", 0, 0, "eos", tokens - 2, 2)]
             if each is second or tokens == 10:
                 turn.steps = [Step(Action("search", {"query": "q"}))]
-        write_trajectory(tmp_path / "t.jsonl", each)
-    assert context_rows(tmp_path / "t.jsonl") == [
+    assert context_rows([first, second, failed]) == [
         {"turn": 1, "searches": True, "n": 2, "tokens": 15},
         {"turn": 2, "searches": False, "n": 1, "tokens": 30},
         {"turn": 2, "searches": True, "n": 1, "tokens": 40},
