@@ -43,7 +43,7 @@ TOKEN_ENV = "MEMSEARCHER_TOKEN"
 
 
 SHIPPED = {
-    "search": {"memsearcher": "pocket", "react": "pocket-react"},
+    "search": {"memsearcher": "pocket", "react": "pocket-react", "mem1": "pocket-mem1"},
     "webshop": {"memsearcher": "pocket-shop", "react": "pocket-shop-react"},
 }
 """Folders in `data/` of the adapters that recipes call `shipped`: by environment, then by agent."""

@@ -8,6 +8,7 @@ from statistics import mean
 from memsearcher.evaluation.report import markdown_table, number
 from memsearcher.figures.runs import read_csv
 from memsearcher.statistics import Interval
+from scripts.pocket import ABLATIONS
 
 FOLDER = Path(__file__).parent.parent / "figures" / "pocket"
 SEEDS = ("0", "1", "2")
@@ -96,18 +97,49 @@ def differences():
     ]  # fmt: skip
 
 
+def changed(change, measure, step=None):
+    """The row of `changes.csv` of a change and a measure, at a step or the last."""
+    rows = [row for row in read("changes") if (row["change"], row["measure"]) == (change, measure)]
+    return next((row for row in reversed(rows) if step in (None, row["step"])), None)
+
+
+def ablations():
+    """ablation, EM before, EM after, difference in EM from the run it departs from, right alone, p, turns"""
+    rows = []
+    for name in ABLATIONS:
+        before, after, turns = changed(name, "em", "0"), changed(name, "em"), changed(name, "turns")
+        if after and after["step"] != "0":
+            rows.append([
+                name, f"{float(before['mean']):.3f}", f"{float(after['mean']):.3f}",
+                interval("em", after, ("difference", "low", "high"), signed=True),
+                f"{after['won']}, {after['lost']}", f"{float(after['p']):.2g}", f"{float(turns['mean']):.1f}",
+            ])  # fmt: skip
+    return rows
+
+
 def contexts(agent, tasks, searches=("True",)):
-    """Mean tokens in the contexts of turns that search, or of all, from the first on."""
+    """Mean tokens in the contexts of turns that search, or of all, in the test, from the first turn on."""
     rows = [row for row in read("tested-context") if (row["agent"], row["tasks"]) == (agent, tasks)]
+    return by_turn(row for row in rows if row["searches"] in searches)
+
+
+def before_training(run):
+    """The same of the turns that search in a run's first evaluation."""
+    return by_turn(row for row in read("contexts") if (row["run"], row["step"], row["searches"]) == (run, "0", "True"))
+
+
+def by_turn(rows):
     turns: dict[int, list[tuple[int, float]]] = {}
     for row in rows:
-        if row["searches"] in searches:
-            turns.setdefault(int(row["turn"]), []).append((int(row["n"]), float(row["tokens"])))
+        turns.setdefault(int(row["turn"]), []).append((int(row["n"]), float(row["tokens"])))
     return [sum(n * each for n, each in found) / sum(n for n, _ in found) for found in turns.values()]
 
 
 def listed(values):
-    texts = [f"{each:,.0f}" for each in values]
+    return joined([f"{each:,.0f}" for each in values])
+
+
+def joined(texts):
     return f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
@@ -116,6 +148,7 @@ TABLES = {
     rises: ("agent", "measure", "before", "after", "rise"),
     seeds: ("agent", "seed_0", "seed_1", "seed_2"),
     tested: ("questions", "agent", "n", "failed", *TESTED),
+    ablations: ("ablation", "EM_before", "EM_after", "difference_in_EM", "right_alone", "p", "turns"),
     differences: ("questions", "first", "second", "difference_in_EM", "right_alone", "p"),
 }
 """By what makes its rows: the columns that a table of the page has."""

@@ -531,14 +531,15 @@ def test_without_a_command_there_is_help(arguments):
 
 
 def test_shipped_is_the_adapter_of_the_recipes_agent():
-    for agent, folder in (("memsearcher", "pocket"), ("react", "pocket-react")):
+    for agent, folder in (("memsearcher", "pocket"), ("react", "pocket-react"), ("mem1", "pocket-mem1")):
         path = assemble.adapter_path(load_recipe("pocket", [f"agent={agent}"]))
         assert path == assemble.data_folder() / folder
+    for agent in ("memsearcher", "react"):
         assert assemble.adapter_path(load_recipe("webshop", [f"agent={agent}"])).name.startswith("pocket-shop")
     with pytest.raises(
-        RecipeError, match=r"for mem1 in the environment search: name its own with -s model\.adapter=FOLDER"
+        RecipeError, match=r"for truncate in the environment search: name its own with -s model\.adapter=FOLDER"
     ):
-        assemble.adapter_path(load_recipe("pocket", ["agent=mem1"]))
+        assemble.adapter_path(load_recipe("pocket", ["agent=truncate"]))
     with pytest.raises(RecipeError, match="no adapter is shipped for search-r1"):
         assemble.make_engine(load_recipe("pocket", ["agent=search-r1"]))
     server = ["model.engine=openai", "model.base_url=http://127.0.0.1:9/v1", "agent=mem1"]

@@ -340,7 +340,7 @@ def test_two_runs_are_compared(world, tmp_path):
         ([], "name the folder of the evaluation: --out FOLDER"),
         (["--tasks", "FILE", "--paper"], "name the folder of the evaluation: --out FOLDER"),
         (["--out", "OUT"], "holds no evaluation yet: name its --tasks"),
-        (["--out", "OUT", "--tasks", "FILE", "--agents", "mem1"], "evaluate: --adapter mem1=FOLDER), or null"),
+        (["--out", "OUT", "--tasks", "FILE", "--agents", "truncate"], "evaluate: --adapter truncate=FOLDER), or null"),
         (["--out", "OUT", "--tasks", "FILE", "--agents", "nobody"], "field agent"),
         (["--out", "OUT", "--tasks", "FILE", "--adapter", "memsearcher=x"], "x holds no adapter_config.json"),
         (["--out", "OUT", "--tasks", "FILE", "-s", "prompts=x"], "no such prompt"),

@@ -9,7 +9,7 @@ import pytest
 
 from memsearcher.evaluation.report import number
 from memsearcher.figures.runs import read_csv
-from memsearcher.statistics import paired_difference
+from memsearcher.statistics import Interval
 from tests import reinforced
 from tests.reinforced import interval
 
@@ -46,10 +46,41 @@ def test_the_readme_prints_the_table_of_the_shipped_agent():
     with (ROOT / "data/pocket/results.csv").open(newline="", encoding="utf-8") as file:
         head, *rows = csv.reader(file)
     assert printed("README.md", head) == rows
-    (react,) = read_csv(ROOT / "data/pocket-react/results.csv")
+
+
+def test_the_readme_and_the_page_say_how_the_shipped_agents_compare():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"EM {react['em']}, 0.110 (0.050–0.175) less" in text
-    assert f"peak {float(react['peak_tokens']):.0f} tokens" in text
+    rows = [row for row in read_csv(ROOT / "figures/shipped/tested.csv") if row["measure"] == "em"]
+    for agent, page in (("memsearcher", PAGE), ("react", PAGE), ("react", text), ("mem1", text)):
+        ems = [interval("em", row, ("mean", "low", "high")) for row in rows if row["agent"] == agent]
+        assert reinforced.joined(ems[:-1]) in page, agent
+    pairs = read_csv(ROOT / "figures/shipped/tested-pairs.csv")
+    for first, page in (("memsearcher", PAGE), ("memsearcher", text)):
+        (row,) = (
+            row for row in pairs
+            if (row["first"], row["second"], row["tasks"], row["measure"]) == (first, "react", "all", "em")
+        )  # fmt: skip
+        difference, low, high = (f"{float(row[each]):.3f}" for each in ("difference", "low", "high"))
+        assert f"by {difference} ({low} to {high}) over all {row['n']} questions" in page
+    contexts = [
+        f"{float(row['tokens']):,.0f}" for row in read_csv(ROOT / "figures/shipped/tested-context.csv")
+        if (row["agent"], row["tasks"], row["searches"]) == ("memsearcher", "4-hop", "True")
+    ]  # fmt: skip
+    assert f"{reinforced.joined(contexts)} tokens in turns 1 to 5" in text
+
+
+def test_the_cards_say_what_reinforcement_changed():
+    gains = {(row["run"], row["measure"]): row for row in reinforced.read("gains")}
+    for folder, run in (("pocket", "trial-longer"), ("pocket-react", "train-react-0"), ("pocket-mem1", "train-mem1-0")):
+        text = (ROOT / "data" / folder / "README.md").read_text(encoding="utf-8")
+        for measure, name in (("em", "EM"), ("cover_em", "cover-EM")):
+            row = gains[run, measure]
+            rise = interval("em", row, ("rise", "low", "high"), signed=True)
+            before, after = (f"{float(row[each]):.3f}" for each in ("before", "after"))
+            assert rise in text and f"from {before} to {after}" in text and name in text
+    row = gains["trial-longer", "em"]
+    for text in (PAGE, (ROOT / "data/pocket/README.md").read_text(encoding="utf-8")):
+        assert f"{row['won']} turned right and {row['lost']} wrong" in text
 
 
 def test_the_readme_says_what_the_shop_s_tables_say():
@@ -81,12 +112,16 @@ def test_the_readme_says_how_the_agents_compare():
     ems = {row["agent"]: row for row in read_csv(ROOT / "figures/early/factbook.csv") if row["measure"] == "em"}
     said = {agent: interval("em", row, ("mean", "low", "high")) for agent, row in ems.items()}
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"ReAct is ahead: EM {said['react']} and MemSearcher {said['memsearcher']} on 200 questions" in text
-    two, three = (
-        " and ".join(em for tasks, _, _, _, em, *_ in reversed(reinforced.tested()) if tasks == f"{hops}-hop")
-        for hops in (2, 3)
+    assert f"EM {said['react']} and MemSearcher {said['memsearcher']} on 200 questions" in text
+    two, three, four = (
+        " and ".join(
+            em
+            for tasks, agent, _, _, em, *_ in reversed(reinforced.tested())
+            if tasks == f"{hops}-hop" and agent != "mem1"
+        )
+        for hops in (2, 3, 4)
     )
-    assert f"{two} on 300 test questions of two hops, {three} on 300 of three" in text
+    assert f"{two} on 300 test questions of two hops, {three} on 300 of three, {four} on 300 of four" in text
 
 
 def test_the_page_of_the_pocket_runs_prints_their_differences():
@@ -133,7 +168,8 @@ def test_the_page_of_the_pocket_runs_says_how_long_contexts_were_in_the_test():
         theirs = reinforced.listed(reinforced.contexts("react", tasks, kept))
         assert f"{theirs} in turns 1 to 6 (questions of {WORDS[hops]} hops)" in PAGE
     for row in reinforced.read("tested-pairs"):
-        if row["measure"] == "em" and row["tasks"] != "all":
+        ours = (row["first"], row["second"]) == ("memsearcher", "react")
+        if ours and row["measure"] == "em" and row["tasks"] != "all":
             assert f"by {-float(row['difference']):.3f} on {WORDS[row['tasks'][0]]} hops" in PAGE
 
 
@@ -148,9 +184,9 @@ def test_the_page_of_the_pocket_runs_says_what_the_note_before_a_thought_changed
     starts = {row["cover_em"] for row in rows if row["step"] == "0" and row["run"].startswith(wordy)}
     low, high = (f"{each:.3f}" for each in sorted(map(float, starts)))
     assert f"cover-EM of the warm start went from {low} to {high} on the same questions" in PAGE
-    pairs = [(float(row["cover_em_with"]), float(row["cover_em_without"])) for row in reinforced.read("note")]
-    rise = number("em", paired_difference(*zip(*pairs, strict=True), seed=0), signed=True)
-    assert f"{rise}, {pairs.count((1, 0))} turned right and {pairs.count((0, 1))} wrong" in PAGE
+    old = reinforced.changed("wordy-em-seed-0", "cover_em", "0")
+    rise = number("em", Interval(*(-float(old[each]) for each in ("difference", "high", "low"))), signed=True)
+    assert f"{rise}, {old['lost']} turned right and {old['won']} wrong" in PAGE
     ems = [f"{float(before[seed]['em']):.3f}" for seed in reinforced.SEEDS]
     assert f"from {ems[0]}, {ems[1]} and {ems[2]} (seeds 0, 1 and 2" in PAGE
     assert f"took {mean(float(row['turns']) for row in before.values()):.1f} turns in place of 3.8" in PAGE
@@ -162,6 +198,19 @@ def test_the_page_of_the_pocket_runs_says_what_the_note_before_a_thought_changed
     (theirs,) = (row for row in noise if (row["run"], row["questions"]) == ("trial-from-shipped", "all"))
     for row in (ours, theirs):
         assert f"{float(row['cosine']):.3f} ± {float(row['error']):.3f} ({row['groups']} groups" in PAGE
+
+
+def test_the_page_of_the_pocket_runs_says_what_a_frugal_memory_does():
+    start, end = (reinforced.changed("frugal", measure, step) for measure, step in (("cover_em", "0"), ("em", "6")))
+    for row, name in ((start, "cover-EM of {} after the warm start"), (end, "EM of {} after six steps")):
+        assert name.format(f"{float(row['mean']):.3f}") in PAGE
+        assert interval("em", row, ("difference", "low", "high"), signed=True) in PAGE
+    turns = reinforced.changed("frugal", "turns", "6")
+    assert f"with {float(turns['mean']):.1f} turns in place of {float(turns['base']):.1f}" in PAGE
+    for run, words in (("trial-frugal", "contexts of"), ("train-memsearcher-0", "with the whole memory")):
+        tokens = reinforced.before_training(run)
+        assert f"{words} {reinforced.listed(tokens)}" in PAGE
+        assert run != "trial-frugal" or f"within {max(abs(each / tokens[1] - 1) for each in tokens[1:]):.1%}" in PAGE
 
 
 def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left():
@@ -176,7 +225,7 @@ def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left(
         assert (len(logged), len(played)) == (int(steps), int(count)), trial
         rates = [float(row["learning_rate"]) for row in logged]
         assert rates == sorted(rates) and rates[-1] == float(rate)
-        assert trial.startswith("wordy") or set(rates) == {float(rate)}
+        assert trial.startswith(("wordy", "frugal", "longer")) or set(rates) == {float(rate)}
         assert all((float(row["reward"]) == 0.1) <= (reward == "format_f1") for row in played)
         assert before == interval("em", ems[trial, "0", "all"], ("em", "em_low", "em_high"))
         wanted = "not evaluated"
@@ -184,7 +233,9 @@ def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left(
             wanted = interval("em", ems[trial, last[trial], "all"], ("em", "em_low", "em_high"))
             wanted += "" if last[trial] == steps else f" after {last[trial]}"
         assert after == wanted
-    assert sorted(row[0] for row in shown) == sorted({row["change"] for row in tables["groups"]} - {""})
+    assert sorted(row[0] for row in shown) == sorted(
+        {row["change"] for row in tables["groups"] if row["run"].startswith("trial-")}
+    )
 
     (first,) = (row for row in tables["gains"] if (row["change"], row["measure"]) == ("format_f1-seed-0", "em"))
     rise = interval("em", first, ("rise", "low", "high"), signed=True).replace("-", "−", 1).replace("(-", "(−")
