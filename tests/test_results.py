@@ -69,6 +69,23 @@ def test_the_readme_and_the_page_say_how_the_shipped_agents_compare():
     assert f"{reinforced.joined(contexts)} tokens in turns 1 to 5" in text
 
 
+def test_the_page_says_what_a_small_and_a_large_memory_did():
+    played = defaultdict(list)
+    for row in reinforced.read("groups"):
+        played[row["run"]].append((row["question"], row["sample"], row["em"], row["turns"], row["reward"]))
+    small = played["ablation-memory-16"]
+    assert f"{sum(each[2] == '1.0' for each in small)} of {len(small)} attempts were right" in PAGE
+    assert played["ablation-memory-256"] == played["train-memsearcher-0"]
+    cut = [row["events/memory_cut"] for row in reinforced.read("log") if row["run"] == "train-memsearcher-0"]
+    assert set(map(float, cut)) == {0}
+    turns = {name: row[-1] for name, *row in reinforced.ablations()}
+    base = reinforced.changed("memory-untrained", "turns")
+    assert (
+        f"{turns['average-conversation']} (conversation) and {turns['memory-untrained']} (memory untrained) "
+        f"in place of {float(base['base']):.1f}"
+    ) in PAGE
+
+
 def test_the_cards_say_what_reinforcement_changed():
     gains = {(row["run"], row["measure"]): row for row in reinforced.read("gains")}
     for folder, run in (("pocket", "trial-longer"), ("pocket-react", "train-react-0"), ("pocket-mem1", "train-mem1-0")):
