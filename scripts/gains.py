@@ -212,6 +212,8 @@ def change_rows(runs: Sequence[TrainingRun]) -> list[Row]:
         for step in dict.fromkeys((*common[:1], *common[-1:])):
             for measure in MEASURES:
                 theirs, mine = over_seeds([base.values(step, measure)], [run.values(step, measure)])
+                if not mine:  # not the same questions
+                    continue
                 by = paired_difference(mine, theirs, seed=0)
                 row: Row = {"measure": measure, "step": step, "n": len(mine), "base": mean(theirs), "mean": mean(mine)}
                 row |= {"difference": by.mean, "low": by.low, "high": by.high, **turned(theirs, mine, measure)}

@@ -201,6 +201,7 @@ def test_a_change_is_compared_question_by_question_with_the_run_that_it_departs_
     trained(tmp_path / "train-memsearcher-0", 0, {0: "a", 6: "ab", 12: "abcd"})
     trained(tmp_path / "ablation-memory-16", 0, {0: "", 6: "bc"}, failed="d")
     trained(tmp_path / "trial-odd", 1, {0: "a"})  # no run of this seed to compare with
+    trained(tmp_path / "trial-lost", 0, {0: "a"}, failed="abcd")  # no question to compare
     trained(tmp_path / "trial-begun", 0, {0: "abc"}, wordy="d")
     found, _ = tables()
     rows = {(row["change"], row["step"], row["measure"]): row for row in found["changes"]}
