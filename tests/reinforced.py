@@ -47,7 +47,7 @@ def budgets():
 
 
 def rises():
-    """agent, measure, before, after, rise: of the mean over seeds, of the one seed where there is no other"""
+    """agent, measure, before, after, rise: of the mean over seeds"""
     return [
         [
             agent, row["measure"],
@@ -55,12 +55,9 @@ def rises():
             interval(row["measure"], row, ("rise", "low", "high"), signed=True),
         ]
         for agent, rows in by_agent("gains").items()
-        for row in means(rows)
+        for row in rows
+        if not row["run"]
     ]  # fmt: skip
-
-
-def means(rows):
-    return [row for row in rows if not row["run"]] or rows
 
 
 def seeds():
@@ -69,7 +66,7 @@ def seeds():
         agent: {row["seed"]: f"{float(row['after']):.3f}" for row in rows if row["run"] and row["measure"] == "em"}
         for agent, rows in by_agent("gains").items()
     }
-    return [[agent, *(ems.get(seed, "–") for seed in SEEDS)] for agent, ems in found.items()]
+    return [[agent, *(ems[seed] for seed in SEEDS)] for agent, ems in found.items()]
 
 
 def tested():
