@@ -57,14 +57,14 @@ class Size:
     """How much of everything a chain takes.
 
     Attributes:
-        longer: whether MemSearcher is also trained on from a warm start of 3.6 times the tokens, as what is shipped is.
+        longer: agents that are also trained from a warm start of 3.6 times the tokens, as the shipped MemSearcher was.
         overrides: settings that go to every command.
     """
 
     agents: Sequence[str] = TRAINED
     seeds: Sequence[int] = SEEDS
     ablations: Sequence[str] = tuple(ABLATIONS)
-    longer: bool = True
+    longer: Sequence[str] = ("memsearcher", "react")
     hops: Sequence[int] = HOPS
     n: int = 300
     overrides: Sequence[str] = ()
@@ -74,7 +74,7 @@ SMOKE = Size(
     agents=("memsearcher", "react"),
     seeds=(0,),
     ablations=("memory-untrained",),
-    longer=False,
+    longer=(),
     hops=(2,),
     n=2,
     overrides=(
@@ -117,27 +117,23 @@ def jobs(out: Path, size: Size) -> Iterator[Job]:
             yield training(out / f"train-{agent}-{seed}", agent, seed, size)
     for name in size.ablations:
         yield training(out / f"ablation-{name}", "memsearcher", size.seeds[0], size, ABLATIONS[name])
-    if size.longer:
-        longer = out / "longer-memsearcher" / "adapter"
-        yield go_on(longer.parent, out / "warm-memsearcher" / "adapter", size)
-        yield training(out / "trial-longer", "memsearcher", size.seeds[0], size, start=longer)
+    for agent in size.longer:
+        longer = out / f"longer-{agent}"
+        yield warm_start(longer, agent, size, "pocket-longer", start=out / f"warm-{agent}" / "adapter")
+        yield training(out / f"trial-longer-{agent}", agent, size.seeds[0], size, start=longer / "adapter")
     for seed in size.seeds:
         for hops in size.hops:
             yield testing(out / f"test-{hops}-hops-{seed}", out, hops, seed, size)
 
 
-def warm_start(folder: Path, agent: str, size: Size, recipe: str = "pocket-grpo") -> Job:
-    """A warm start of an agent, on the same questions and about as many tokens as the others'."""
-    options = settings(f"agent={agent}", "model.adapter=null", f"warmstart.batch={AGENTS[agent]}", *size.overrides)
-    command = ["warmstart", "--recipe", recipe, "--out", str(folder), *options]
-    return Job(folder.name, command, folder / "adapter" / "agent.json")
-
-
-def go_on(folder: Path, start: Path, size: Size) -> Job:
-    """A second warm start of MemSearcher, on from the first."""
-    options = settings("model.adapter=null", f"warmstart.start={start}", *size.overrides)
-    command = ["warmstart", "--recipe", "pocket-longer", "--out", str(folder), *options]
-    return Job(folder.name, command, folder / "adapter" / "agent.json", [start / "agent.json"])
+def warm_start(folder: Path, agent: str, size: Size, recipe: str = "pocket-grpo", start: Path | None = None) -> Job:
+    """A warm start of an agent, or another from the adapter `start`, on the same questions and about as many tokens
+    as the others'."""
+    pairs = [f"agent={agent}", "model.adapter=null", f"warmstart.batch={AGENTS[agent]}"]
+    if start:
+        pairs.append(f"warmstart.start={start}")
+    command = ["warmstart", "--recipe", recipe, "--out", str(folder), *settings(*pairs, *size.overrides)]
+    return Job(folder.name, command, folder / "adapter" / "agent.json", [start / "agent.json"] if start else [])
 
 
 def training(

@@ -24,7 +24,7 @@ def options(job):
 
 def test_every_job_has_a_name_of_its_own_and_settings_that_can_be_trained_with(tmp_path):
     chain = list(jobs(tmp_path, Size()))
-    assert len({job.name for job in chain}) == len(chain) == 3 + 3 * 3 + 8 + 2 + 3 * 3
+    assert len({job.name for job in chain}) == len(chain) == 3 + 3 * 3 + 8 + 2 * 2 + 3 * 3
     for job in chain:
         recipe = load_recipe(*options(job))
         if job.command[0] == "train":

@@ -93,14 +93,18 @@ def test_the_page_says_what_a_small_and_a_large_memory_did():
 
 def test_the_cards_say_what_reinforcement_changed():
     gains = {(row["run"], row["measure"]): row for row in reinforced.read("gains")}
-    for folder, run in (("pocket", "trial-longer"), ("pocket-react", "train-react-0"), ("pocket-mem1", "train-mem1-0")):
+    for folder, run in (
+        ("pocket", "trial-longer-memsearcher"),
+        ("pocket-react", "train-react-0"),
+        ("pocket-mem1", "train-mem1-0"),
+    ):
         text = (ROOT / "data" / folder / "README.md").read_text(encoding="utf-8")
         for measure, name in (("em", "EM"), ("cover_em", "cover-EM")):
             row = gains[run, measure]
             rise = interval("em", row, ("rise", "low", "high"), signed=True)
             before, after = (f"{float(row[each]):.3f}" for each in ("before", "after"))
             assert rise in text and f"from {before} to {after}" in text and name in text
-    row = gains["trial-longer", "em"]
+    row = gains["trial-longer-memsearcher", "em"]
     for text in (PAGE, (ROOT / "data/pocket/README.md").read_text(encoding="utf-8")):
         assert f"{row['won']} turned right and {row['lost']} wrong" in text
 
