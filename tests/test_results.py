@@ -9,7 +9,7 @@ import pytest
 
 from memsearcher.evaluation.report import number
 from memsearcher.figures.runs import read_csv
-from memsearcher.statistics import Interval
+from memsearcher.statistics import Interval, mcnemar, paired_difference
 from tests import reinforced
 from tests.reinforced import interval
 
@@ -72,6 +72,28 @@ def test_the_readme_and_the_page_say_how_the_shipped_agents_compare():
         if (row["agent"], row["tasks"], row["searches"]) == ("memsearcher", "4-hop", "True")
     ]  # fmt: skip
     assert f"{reinforced.joined(contexts)} tokens in turns 1 to 5" in text
+
+
+def test_the_page_and_the_readme_say_what_a_longer_warm_start_of_react_did():
+    gains = {(row["run"], row["measure"]): row for row in reinforced.read("gains")}
+    for measure, name in (("em", "EM"), ("cover_em", "cover-EM")):
+        row = gains["trial-longer-react", measure]
+        before, after = (f"{float(row[each]):.3f}" for each in ("before", "after"))
+        assert f"{name} from {before} to {after}" in PAGE
+        assert interval("em", row, ("rise", "low", "high"), signed=True) in PAGE
+    rows = [row for row in reinforced.read("questions") if row["step"] == "6"]
+    ours, theirs = (
+        {row["question"]: float(row["em"]) for row in rows if row["change"] == f"longer-{agent}"}
+        for agent in ("memsearcher", "react")
+    )
+    by = paired_difference(*([ems[question] for question in sorted(ours)] for ems in (ours, theirs)), seed=0)
+    won, lost = (sum(by * (ours[each] - theirs[each]) > 0 for each in ours) for by in (1, -1))
+    said = number("em", Interval(by.mean, by.low, by.high), signed=True)
+    assert f"EM less ReAct's is {said} after reinforcement" in PAGE
+    assert f"{won} and {lost} right alone (McNemar's p {mcnemar(won, lost):.2g})" in PAGE
+    after = {agent: f"{float(gains[f'trial-longer-{agent}', 'em']['after']):.3f}" for agent in ("memsearcher", "react")}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"ReAct came to EM {after['react']} on validation and MemSearcher to {after['memsearcher']}" in readme
 
 
 def test_the_page_says_what_a_small_and_a_large_memory_did():
