@@ -120,9 +120,9 @@ def contexts(agent, tasks, searches=("True",)):
     return by_turn(row for row in rows if row["searches"] in searches)
 
 
-def before_training(run):
-    """The same of the turns that search in a run's first evaluation."""
-    return by_turn(row for row in read("contexts") if (row["run"], row["step"], row["searches"]) == (run, "0", "True"))
+def searching(run, step):
+    """The same of the turns that search in a run's evaluation at a step."""
+    return by_turn(row for row in read("contexts") if (row["run"], row["step"], row["searches"]) == (run, step, "True"))
 
 
 def by_turn(rows):

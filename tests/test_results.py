@@ -7,9 +7,12 @@ from statistics import mean
 
 import pytest
 
+from memsearcher.assemble import SHIPPED
 from memsearcher.evaluation.report import number
+from memsearcher.figures.rise import over_seeds
 from memsearcher.figures.runs import read_csv
-from memsearcher.statistics import Interval, mcnemar, paired_difference
+from memsearcher.statistics import Interval, paired_difference
+from scripts.gains import turned
 from tests import reinforced
 from tests.reinforced import interval
 
@@ -50,15 +53,17 @@ def test_the_readme_prints_the_table_of_the_shipped_agent():
 
 def test_the_readme_and_the_page_say_how_the_shipped_agents_compare():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for card, page in (("pocket", PAGE), ("pocket-react", PAGE), ("pocket-react", text), ("pocket-mem1", text)):
-        ems = [row["em"] for row in read_csv(ROOT / "data" / card / "results.csv")]
-        assert reinforced.joined(ems) in page, card
-    assert f"On four, MEM1's EM is {ems[-1]}" in PAGE
+    cards = {
+        agent: {row["questions"]: row["em"] for row in read_csv(ROOT / "data" / card / "results.csv")}
+        for agent, card in SHIPPED["search"].items()
+    }
+    for agent, page in (("memsearcher", PAGE), ("react", PAGE), ("react", text), ("mem1", text)):
+        assert reinforced.joined(list(cards[agent].values())) in page, agent
+    assert f"On four, MEM1's EM is {cards['mem1']['chain, 4 hops']}" in PAGE
     rows = [row for row in read_csv(ROOT / "figures/shipped/tested.csv") if row["measure"] == "em"]
     for row in (each for each in rows if each["tasks"] != "all"):
-        card = "pocket" if row["agent"] == "memsearcher" else f"pocket-{row['agent']}"
-        played = {each["questions"]: each["em"] for each in read_csv(ROOT / "data" / card / "results.csv")}
-        assert played[f"chain, {row['tasks'][0]} hops"] == interval("em", row, ("mean", "low", "high"))
+        em = cards[row["agent"]][f"chain, {row['tasks'][0]} hops"]
+        assert em == interval("em", row, ("mean", "low", "high"))
     pairs = read_csv(ROOT / "figures/shipped/tested-pairs.csv")
     for first, page in (("memsearcher", PAGE), ("memsearcher", text)):
         (row,) = (
@@ -86,11 +91,10 @@ def test_the_page_and_the_readme_say_what_a_longer_warm_start_of_react_did():
         {row["question"]: float(row["em"]) for row in rows if row["change"] == f"longer-{agent}"}
         for agent in ("memsearcher", "react")
     )
-    by = paired_difference(*([ems[question] for question in sorted(ours)] for ems in (ours, theirs)), seed=0)
-    won, lost = (sum(by * (ours[each] - theirs[each]) > 0 for each in ours) for by in (1, -1))
-    said = number("em", Interval(by.mean, by.low, by.high), signed=True)
-    assert f"EM less ReAct's is {said} after reinforcement" in PAGE
-    assert f"{won} and {lost} right alone (McNemar's p {mcnemar(won, lost):.2g})" in PAGE
+    react, memsearcher = over_seeds([theirs], [ours])
+    by, alone = paired_difference(memsearcher, react, seed=0), turned(react, memsearcher, "em")
+    assert f"EM less ReAct's is {number('em', by, signed=True)} after reinforcement" in PAGE
+    assert f"{alone['won']} and {alone['lost']} right alone (McNemar's p {alone['p']:.2g})" in PAGE
     after = {agent: f"{float(gains[f'trial-longer-{agent}', 'em']['after']):.3f}" for agent in ("memsearcher", "react")}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"ReAct came to EM {after['react']} on validation and MemSearcher to {after['memsearcher']}" in readme
@@ -256,9 +260,13 @@ def test_the_page_of_the_pocket_runs_says_what_a_frugal_memory_does():
     turns = reinforced.changed("frugal", "turns", "6")
     assert f"with {float(turns['mean']):.1f} turns in place of {float(turns['base']):.1f}" in PAGE
     for run, words in (("trial-frugal", "contexts of"), ("train-memsearcher-0", "with the whole memory")):
-        tokens = reinforced.before_training(run)
+        tokens = reinforced.searching(run, "0")
         assert f"{words} {reinforced.listed(tokens)}" in PAGE
         assert run != "trial-frugal" or f"within {max(abs(each / tokens[1] - 1) for each in tokens[1:]):.1%}" in PAGE
+        tokens = reinforced.searching(run, "6")
+        assert reinforced.listed(tokens) in PAGE
+        assert f"{max(abs(each / tokens[1] - 1) for each in tokens[1:]):.0%}" == "6%"
+    assert "so that both grow by 6% then" in PAGE
 
 
 def test_the_page_of_the_pocket_runs_says_what_the_trials_of_reinforcement_left():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from peft import PeftModel
 
+from memsearcher.engines.prefix import common
 from memsearcher.engines.protocol import EngineFailure, Request, Sampling
 from memsearcher.engines.transformers import TransformersEngine
 from memsearcher.rollout import rollout
@@ -29,15 +30,12 @@ def assert_same(ours, theirs):
     """Greedy replies are the same, but for what rounding turns at a near tie, which half of them must be free of."""
     whole = 0
     for one, other in zip(ours, theirs, strict=True):
-        pairs = list(zip(one.token_ids, other.token_ids, strict=False))
-        parted = next((place for place, (mine, yours) in enumerate(pairs) if mine != yours), None)
-        compared = len(pairs) if parted is None else parted + 1  # at a tie the two best are as likely
+        compared = common(one.token_ids, other.token_ids) + 1  # at a tie both are as likely
         assert one.logprobs[:compared] == pytest.approx(other.logprobs[:compared], abs=ROUNDING)
         assert one.context_tokens == other.context_tokens
-        if parted is None:
+        if one.token_ids == other.token_ids:
             whole += 1
-            assert (one.text, one.finish, one.token_ids) == (other.text, other.finish, other.token_ids)
-            assert one.sampled_tokens == other.sampled_tokens
+            assert (one.text, one.finish, one.sampled_tokens) == (other.text, other.finish, other.sampled_tokens)
     assert whole >= len(ours) / 2
 
 
